@@ -1,0 +1,31 @@
+# strata_library(NAME DEPENDS lib...): the library strata_NAME from every .cpp of the current folder (not of
+# sub-folders). Sources are found by globbing, so that adding a file is adding a file.
+add_library(strata_warnings INTERFACE)
+target_compile_options(strata_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror>)
+
+function(strata_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE;SOURCES" ${ARGN})
+  if(NOT ARG_SOURCES)
+    file(GLOB ARG_SOURCES CONFIGURE_DEPENDS *.cpp)
+  endif()
+  add_library(strata_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(strata_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(strata_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE} strata_warnings)
+endfunction()
+
+# strata_test(NAME DEPENDS lib...): one test binary from every *_test.cpp of the current folder.
+# Tests find their data under STRATA_SOURCE_DIR.
+function(strata_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "DEPENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+  add_executable(${name}_test ${sources})
+  target_link_libraries(${name}_test PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main strata_warnings)
+  target_compile_definitions(${name}_test PRIVATE STRATA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  add_test(NAME ${name} COMMAND ${name}_test)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
