@@ -11,8 +11,12 @@ TEST(DType, SixteenBitTypesRoundTripEveryPattern) {
   for (int i = 0; i < 65536; ++i) {
     const auto bits = static_cast<std::uint16_t>(i);
     const float b = to_float(BFloat16{bits}), h = half_to_float(bits);
-    if (!std::isnan(b)) EXPECT_EQ(to_bfloat16(b).bits, bits);
-    if (!std::isnan(h)) EXPECT_EQ(float_to_half(h), bits);
+    if (!std::isnan(b)) {
+      EXPECT_EQ(to_bfloat16(b).bits, bits);
+    }
+    if (!std::isnan(h)) {
+      EXPECT_EQ(float_to_half(h), bits);
+    }
   }
 }
 
@@ -26,15 +30,17 @@ TEST(DType, HalfAgreesWithTheCompilers) {
 TEST(DType, F8RoundTripsAndRoundsToNearest) {
   for (int i = 0; i < 256; ++i) {
     const float f = f8e4m3_to_float(static_cast<std::uint8_t>(i));
-    if (!std::isnan(f)) EXPECT_EQ(float_to_f8e4m3(f), i);
+    if (!std::isnan(f)) {
+      EXPECT_EQ(float_to_f8e4m3(f), i);
+    }
   }
   EXPECT_EQ(f8e4m3_to_float(0x7e), 448.0F);
   EXPECT_EQ(f8e4m3_to_float(float_to_f8e4m3(1e9F)), 448.0F);
-  for (int i = 0; i < 10000; ++i) {  // nearest: no other value is closer
+  for (int i = 0; i < 9800; ++i) {  // nearest, up to 444: no other value is closer
     const float x = static_cast<float>(i) * 0.0453F;
     const float error = std::fabs(f8e4m3_to_float(float_to_f8e4m3(x)) - x);
     for (int j = 0; j < 127; ++j) {
-      if (x <= 448) ASSERT_LE(error, std::fabs(f8e4m3_to_float(static_cast<std::uint8_t>(j)) - x) + 1e-6F) << x;
+      ASSERT_LE(error, std::fabs(f8e4m3_to_float(static_cast<std::uint8_t>(j)) - x) + 1e-6F) << x;
     }
   }
 }
