@@ -1,0 +1,188 @@
+// Ops: every operation of the engine on one page, with shapes and formula. The CPU backend is the specification.
+//
+// Letters: T rows, S sequences, L logit rows, D model, H heads, Dh head dim, F ffn, V vocabulary, E experts, k experts a row,
+// P pages. x, out and the like are activations in activation() (f32 on the CPU, bf16 on the GPU) unless said; vectors of
+// parameters are f32. A row's result depends on that row alone (and on its own sequence's past), never on what else
+// is in the batch. An op checks sizes and stops on a mismatch, naming it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "ops/arena.h"
+#include "ops/batch.h"
+#include "ops/memory.h"
+#include "ops/weight.h"
+#include "tensor/tensor.h"
+
+namespace strata {
+
+enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGelu, kRelu2, kClampedSwiGlu, kSigmoid, kNone };
+
+// Rotary embedding as a table: channel pair i rotates by position * inv_freq[i]. Pairs are (i, i + n) of the first 2n
+// channels, or (2i, 2i + 1) when interleaved. Sources: Su et al. 2021 (RoFormer); scalings are folded into the table at load.
+struct Rope {
+  Tensor inv_freq;                        // [n] f32
+  float scale = 1;                        // multiplies cos and sin (YaRN's attention factor)
+  bool interleaved = false;
+  std::array<int, 3> mrope_section = {};  // channels of each position stream; all 0 = one stream
+  bool mrope_interleaved = false;         // streams alternate THWTHW... (Qwen3.5) instead of in blocks
+};
+
+struct QkvArgs {
+  Tensor q;            // [T, Hq, Dh], changed in place
+  Tensor k;            // [T, Hk, Dh], changed in place
+  Tensor v;            // [T, Hk, Dv]; empty for MLA
+  Tensor q_norm, k_norm;  // [Dh] RMSNorm weight per head, or empty
+  Tensor v_norm;       // [Dv] weight (gemma4: all ones), or empty
+  float eps = 1e-6F;
+  const Rope* rope = nullptr;  // null = no rotation
+  KvView kv;
+};
+
+struct AttentionArgs {
+  Tensor out;          // [T, Hq, Dv]
+  Tensor q;            // [T, Hq, Dh]
+  KvView kv;
+  float scale = 1;     // of q . k
+  int window = 0;      // keys a row sees, itself included; 0 = all
+  int skip = 0;        // the first keys of the sequence that no row sees (an MTP head has no entry 0)
+  float softcap = 0;   // scores become softcap * tanh(score / softcap)
+  Tensor sinks;        // [Hq] f32: a logit that joins the softmax and has no value (gpt_oss), or empty
+  Tensor gate;         // [T, Hq, Dv]: out *= sigmoid(gate), or empty
+};
+
+struct ConvArgs {
+  Tensor out;          // [T, C]
+  Tensor x;            // [T, C]
+  Tensor weight;       // [C, W] f32; tap W-1 meets the current row
+  Tensor bias;         // [C] f32 or empty
+  Activation activation = Activation::kSilu;  // or kNone
+  Tensor state;        // [slots, C, W-1]: the last W-1 inputs, oldest first
+  Tensor tape;         // [tapes, kTapeRows, C] or empty
+};
+
+struct GatedDeltaArgs {
+  Tensor out;          // [T, Hv, V]
+  Tensor qkv;          // [T, 2*Hk*K + Hv*V]: q | k | v, after the convolution
+  Tensor a, b;         // [T, Hv] before softplus and sigmoid
+  Tensor a_log, dt_bias;  // [Hv] f32
+  int key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  Tensor state;        // [slots, Hv, K, V] f32
+  Tensor tape;         // [tapes, kTapeRows, 2*Hk*K + Hv*V + 2*Hv] or empty: qkv | a | b
+};
+
+struct SsdArgs {       // Mamba-2 (Dao and Gu 2024, state space duality)
+  Tensor out;          // [T, H, P]
+  Tensor xbc;          // [T, H*P + 2*G*N]: x | B | C, after the convolution
+  Tensor dt;           // [T, H] before bias and softplus
+  Tensor a_log, dt_bias, d;  // [H] f32
+  float dt_min = 0, dt_max = 0;  // clamp of softplus(dt + dt_bias); dt_max 0 = none
+  int heads = 0, head_dim = 0, groups = 0, state_dim = 0;
+  Tensor state;        // [slots, H, P, N] f32
+  Tensor tape;         // [tapes, kTapeRows, H*P + 2*G*N + H] or empty: xbc | dt
+};
+
+// The experts of every row, and the rows of every expert.
+struct Routing {
+  Tensor expert;       // [T, k] i32, best first (a tie: the lower id)
+  Tensor weight;       // [T, k] f32
+  Tensor order;        // [T*k] i32: entries (row * k + choice) sorted by expert, stable
+  Tensor first;        // [E+1] i32: expert e owns order[first[e] .. first[e+1])
+};
+
+enum class Scoring : std::uint8_t { kSoftmax, kSigmoid, kTopKSoftmax };  // the last: softmax over the chosen logits (gpt_oss)
+
+struct RouteArgs {
+  Tensor logits;       // [T, E] f32
+  Tensor bias;         // [E] f32 added for choosing only (DeepSeek-V3), or empty
+  Scoring scoring = Scoring::kSoftmax;
+  int groups = 1, top_groups = 1;  // group-limited choice: a group's score is the sum of its two best
+  bool normalise = true;           // chosen weights sum to 1
+  float scale = 1;
+};
+
+struct GatedNormArgs {
+  Tensor out;          // [T, H, D]
+  Tensor x;            // [T, H, D]
+  Tensor gate;         // [T, H, D]
+  Tensor weight;       // [D] or [H, D] f32
+  float eps = 1e-6F;
+  bool gate_first = false;  // Mamba-2: norm(x * act(gate)) * w; else (GDN): norm(x) * w * act(gate)
+  int group = 0;       // channels that share a mean square; 0 = D
+  Activation activation = Activation::kSilu;
+};
+
+// Backends are driven by one thread; they spread an op over their own. All tensors live on the backend's device.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // ---- loading and memory ----
+  virtual Device device() const = 0;
+  virtual DType activation() const = 0;
+  virtual Buffer allocate(std::size_t bytes) = 0;                       // zeroed; Error when there is none
+  // Packs a matrix, as `type` if given (quantising or widening), else in its own type. Host pieces may go away afterwards.
+  virtual Weight load(const HostMatrix& matrix, std::optional<DType> type = {}) = 0;
+  virtual Tensor load_vector(const Tensor& host, float add = 0) = 0;    // any float type -> f32, + add; same shape; kept for the backend's life
+  Arena& arena() { return *arena_; }
+  Tensor make(const Shape& shape) { return arena_->make(shape, activation()); }               // scratch, contents undefined
+  Tensor make(const Shape& shape, DType dtype) { return arena_->make(shape, dtype); }
+
+  // ---- rows ----
+  // out[t] = table[tokens[t]] * scale; table [V, D].
+  virtual void embed(Tensor out, Tensor tokens, const Weight& table, float scale) = 0;
+  // out[i] = x[rows[i]]; rows [L] i32, x [T, D].
+  virtual void gather_rows(Tensor out, Tensor x, Tensor rows) = 0;
+  // state[slot] = x[row] for each (row, slot) of saves [N, 2]; x [T, D], state [slots, D].
+  virtual void save_rows(Tensor x, Tensor saves, Tensor state) = 0;
+  // out = [a | b] by columns.
+  virtual void concat(Tensor out, Tensor a, Tensor b) = 0;
+
+  // ---- elementwise and norms (x [T, D]) ----
+  // out = x / sqrt(mean(x^2) + eps) * weight; weight [D] or empty (= 1). Zhang and Sennrich 2019.
+  virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) = 0;
+  // x += delta * scale, then out = rms_norm(x); delta may be empty.
+  virtual void add_rms_norm(Tensor out, Tensor x, Tensor delta, float scale, Tensor weight, float eps) = 0;
+  virtual void gated_norm(const GatedNormArgs& args) = 0;
+  virtual void add(Tensor x, Tensor delta, float scale) = 0;            // x += delta * scale
+  virtual void multiply(Tensor x, Tensor y) = 0;                        // x *= y; y [T, D] or [T, 1]
+  virtual void scale(Tensor x, float factor, float softcap) = 0;        // x *= factor, then softcap * tanh(x / softcap) unless 0
+  virtual void activate(Tensor x, Activation activation) = 0;           // x = act(x)
+  // out [T, F] = act(gate) * up of gate_up [T, 2F] = gate | up. kClampedSwiGlu (gpt_oss): g = min(gate, limit),
+  // u = clamp(up, -limit, limit), out = g * sigmoid(1.702 g) * (u + 1).
+  virtual void glu(Tensor out, Tensor gate_up, Activation activation, float limit = 0) = 0;
+
+  // ---- products ----
+  // out [T, N] = x [T, K] w^T + bias [N] (or empty). Sums over K in a fixed order; out may be f32 whatever activation() is.
+  virtual void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) = 0;
+  // The product of each row with its chosen experts: out [T*k, N]; x [T, K] (each row goes to its k experts) or [T*k, K];
+  // w [E, N, K], bias [E, N] or empty.
+  virtual void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) = 0;
+  // Chooses k experts a row; allocates the result as scratch.
+  virtual Routing route(const RouteArgs& args, int k) = 0;
+  // out [T, D] = sum_j weight[t, j] y[t*k + j] (j ascending) + sigmoid(gate[t]) * shared[t]; y [T*k, D]; shared [T, D] or
+  // empty; gate [T, 1] or empty (= 1 instead of the sigmoid).
+  virtual void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) = 0;
+
+  // ---- sequence mixing ----
+  // Normalises q, k and v per head, rotates q and k, writes k and v (and v's norm) to batch.kv_slots.
+  virtual void prepare_qkv(const QkvArgs& args, const Batch& batch) = 0;
+  // Causal attention of every row over its own sequence's pages. Vaswani et al. 2017; paged as Kwon et al. 2023.
+  virtual void attention(const AttentionArgs& args, const Batch& batch) = 0;
+  // Causal depthwise convolution over each sequence, honouring state_in, saves and tapes.
+  virtual void causal_conv(const ConvArgs& args, const Batch& batch) = 0;
+  // Gated delta rule (Yang, Kautz and Hatamizadeh 2024), per value head hv with key head hv / (Hv / Hk):
+  //   q, k <- x / sqrt(sum x^2 + 1e-6); q /= sqrt(K); g = -exp(a_log) softplus(a + dt_bias); beta = sigmoid(b);
+  //   S <- exp(g) S; d = beta (v - S^T k); S <- S + k d^T; o = S^T q. Honours state_in, saves and tapes.
+  virtual void gated_delta(const GatedDeltaArgs& args, const Batch& batch) = 0;
+  // S <- exp(dt A) S + dt x B^T, A = -exp(a_log); y = S C + d x. Head h uses group h / (H / G). Honours state_in, saves, tapes.
+  virtual void ssd(const SsdArgs& args, const Batch& batch) = 0;
+
+ protected:
+  std::unique_ptr<Arena> arena_;  // set by the backend
+};
+
+}  // namespace strata
