@@ -1,0 +1,69 @@
+// Engine: one thread that owns model, pools and scheduler; requests go in by queue, events come out through sinks.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/metrics.h"
+#include "runtime/request.h"
+#include "tensor/dtype.h"
+
+namespace strata {
+
+class Model;
+class Ops;
+
+struct EngineOptions {
+  int max_context = 0;           // tokens of one sequence; 0 = the model's own limit
+  int max_sequences = 32;        // running at once
+  int max_batch_tokens = 512;    // rows of a step
+  int kv_pages = 0;              // 0 = from `memory_bytes`
+  int state_slots = 0;           // 0 = from `memory_bytes`
+  std::size_t memory_bytes = std::size_t{1} << 30;  // for pages and slots together when their numbers are not given
+  DType kv_dtype = DType::kF32;
+  bool prefix_cache = true;
+  int snapshot_interval_pages = 16;  // a snapshot every so many pages of a long prompt
+  std::string speculate = "none";  // none, mtp, ngram, or draft=PATH
+  int draft_tokens = 0;          // 0 = chosen by measured cost
+};
+
+// What callers need to know of the model without seeing it.
+struct ModelInfo {
+  std::string name;              // file or folder name, served as the model's id
+  std::filesystem::path folder;  // where tokenizer and chat template lie
+  std::string architecture;
+  int vocab_size = 0;
+  int max_context = 0;
+  std::vector<int> end_tokens;
+  SamplingParams defaults;       // from generation_config.json
+};
+
+// Safe to call from any thread. The destructor aborts what runs and joins.
+class Engine {
+ public:
+  // Sizes pools and starts the thread. Throws Error when they do not fit.
+  Engine(std::shared_ptr<const Model> model, std::shared_ptr<Ops> ops, ModelInfo info, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const ModelInfo& info() const;
+
+  // Checks the request against the model and its pools; a bad one is refused here, with the field at fault, and harms nobody.
+  Result<RequestId> submit(Request request, EventSink sink);
+  // Its pages and slots are free within a step; the sink hears kAborted. Unknown ids are ignored.
+  void abort(RequestId id);
+
+  EngineMetrics metrics() const;       // a consistent copy
+  bool healthy() const;                // false after an error the engine cannot continue from
+  void drain();                        // refuses new requests; returns when the running ones have finished
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace strata
