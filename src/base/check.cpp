@@ -5,9 +5,9 @@
 
 namespace strata {
 
-void check_failed(const char* expression, const std::string& message, std::source_location where) {
-  std::fprintf(stderr, "strata: broken invariant at %s:%u: %s (%s)\n", where.file_name(), where.line(),
-               message.c_str(), expression);
+void check_failed(const char* expression, const std::string& message, const char* file, int line) {
+  std::fprintf(stderr, "strata: broken invariant at %s:%d: %s (%s)\n", file, line, message.c_str(),
+               expression);
   std::fflush(stderr);
   std::abort();
 }

@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <string>
 
 namespace strata {
 
 // Writes the reason and the place to stderr and aborts.
+// (The place by builtins: clang 14 with libstdc++ has no std::source_location.)
 [[noreturn]] void check_failed(const char* expression, const std::string& message,
-                               std::source_location where = std::source_location::current());
+                               const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 }  // namespace strata
 
