@@ -1,0 +1,90 @@
+// load: packs a matrix into panels (panel.h), in its own type or in the one asked for.
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/matrix_rows.h"
+#include "ops/cpu/panel.h"
+
+namespace strata {
+namespace {
+
+using cpu::kPanelOutputs;
+using cpu::MatrixRows;
+
+// Row `row` as elements of `type`.
+void read_as(const MatrixRows& rows, std::int64_t row, DType type, std::byte* to, float* scratch) {
+  if (rows.dtype() == type) return rows.read_raw(row, to);
+  rows.read_f32(row, scratch);
+  for (std::int64_t k = 0; k < rows.inputs(); ++k) {
+    if (type == DType::kF32) {
+      std::memcpy(to + k * 4, scratch + k, 4);
+    } else {
+      const std::uint16_t bits = type == DType::kBF16 ? to_bfloat16(scratch[k]).bits : float_to_half(scratch[k]);
+      std::memcpy(to + k * 2, &bits, 2);
+    }
+  }
+}
+
+template <typename T>
+void interleave(const std::byte* from, DType type, std::int64_t inputs, int lane, std::byte* panel) {
+  for (std::int64_t k = 0; k < inputs; ++k) {
+    std::memcpy(panel + static_cast<std::size_t>(cpu::panel_index(type, k, lane)) * sizeof(T),
+                from + static_cast<std::size_t>(k) * sizeof(T), sizeof(T));
+  }
+}
+
+// Rows [row, row + count) become one panel; what lies beyond stays zero.
+void pack_panel(const MatrixRows& rows, std::int64_t row, int count, DType type, std::byte* panel, float* scales) {
+  std::vector<float> scratch(static_cast<std::size_t>(rows.inputs()));
+  std::vector<std::byte> elements(bytes_of(type, rows.inputs()));
+  for (int lane = 0; lane < count; ++lane) {
+    read_as(rows, row + lane, type, elements.data(), scratch.data());
+    switch (info(type).block_bytes) {
+      case 1: interleave<std::uint8_t>(elements.data(), type, rows.inputs(), lane, panel); break;
+      case 2: interleave<std::uint16_t>(elements.data(), type, rows.inputs(), lane, panel); break;
+      default: interleave<float>(elements.data(), type, rows.inputs(), lane, panel); break;
+    }
+    for (std::int64_t b = 0; scales != nullptr && b < cpu::scale_blocks(rows.inputs()); ++b) {
+      scales[b * kPanelOutputs + lane] = rows.scale(row + lane, b * cpu::kScaleBlock);
+    }
+  }
+}
+
+// The type to keep a matrix in.
+DType packed_type(DType stored, std::optional<DType> wanted) {
+  const DType type = wanted.value_or(stored == DType::kF64 ? DType::kF32 : stored);
+  const bool same = type == stored && type == DType::kF8E4M3;
+  if (!same && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) {
+    throw Error("weights of type {} cannot be kept as {} on the CPU", name(stored), name(type));
+  }
+  return type;
+}
+
+}  // namespace
+
+Weight CpuOps::load(const HostMatrix& matrix, std::optional<DType> type) {
+  const MatrixRows rows(matrix);
+  Weight w;
+  w.dtype = packed_type(rows.dtype(), type);
+  const std::int64_t experts = matrix.experts == 0 ? 1 : matrix.experts, outputs = rows.rows() / experts;
+  w.shape = matrix.experts == 0 ? Shape{outputs, rows.inputs()} : Shape{experts, outputs, rows.inputs()};
+
+  const std::int64_t panels = cpu::panels_of(outputs);
+  const std::size_t bytes = cpu::panel_bytes(w.dtype, rows.inputs()), all = bytes * static_cast<std::size_t>(experts * panels);
+  const std::int64_t scales = w.dtype == DType::kF8E4M3 ? cpu::scale_blocks(rows.inputs()) * kPanelOutputs : 0;
+  w.storage = allocate(all + static_cast<std::size_t>(experts * panels * scales) * sizeof(float));
+  w.data = w.storage.view(DType::kU8, {static_cast<std::int64_t>(all)});
+  if (scales > 0) w.scales = w.storage.view(DType::kF32, {experts * panels, scales}, all);
+
+  threads_->parallel_for(experts * panels, [&](std::int64_t i) {
+    const std::int64_t expert = i / panels, first = i % panels * kPanelOutputs;
+    const auto count = static_cast<int>(std::min<std::int64_t>(kPanelOutputs, outputs - first));
+    pack_panel(rows, expert * outputs + first, count, w.dtype, w.data.raw() + static_cast<std::size_t>(i) * bytes,
+               scales > 0 ? w.scales.row<float>(i) : nullptr);
+  });
+  return w;
+}
+
+}  // namespace strata
