@@ -1,0 +1,48 @@
+// gated_norm: RMS norm of groups of channels with a gate, before (Mamba-2) or after it (Gated DeltaNet).
+#include <cmath>
+
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/op_checks.h"
+#include "ops/cpu/row_blocks.h"
+#include "ops/cpu/scalar_math.h"
+
+namespace strata {
+namespace {
+
+// One group of n channels.
+void norm_group(const GatedNormArgs& args, float* out, const float* x, const float* gate, const float* weight,
+                std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float y = args.gate_first ? x[i] * activation_of(args.activation, gate[i]) : x[i];
+    sum += static_cast<double>(y) * y;
+  }
+  const auto factor = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + args.eps));
+  for (std::int64_t i = 0; i < n; ++i)
+    out[i] = x[i] * activation_of(args.activation, gate[i]) * factor * weight[i];
+}
+
+}  // namespace
+
+void CpuOps::gated_norm(const GatedNormArgs& args) {
+  STRATA_CHECK(args.x.shape().rank() == 3, "gated_norm: x has rank {}, expected 3", args.x.shape().rank());
+  const std::int64_t rows = args.x.rows(), heads = args.x[1], dim = args.x[2],
+                     group = args.group == 0 ? dim : args.group;
+  check_matrix("gated_norm", "x", args.x, rows, heads * dim);
+  check_matrix("gated_norm", "gate", args.gate, rows, heads * dim);
+  check_matrix("gated_norm", "out", args.out, rows, heads * dim);
+  const bool shared = args.weight.elements() == dim;
+  check_vector("gated_norm", "weight", args.weight, shared ? dim : heads * dim);
+  STRATA_CHECK(dim % group == 0, "gated_norm: groups of {} in {} channels", group, dim);
+  const auto* weight = args.weight.data<float>();
+  for_row_blocks(*threads_, rows, heads * dim, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      for (std::int64_t i = 0; i < heads * dim; i += group) {
+        norm_group(args, args.out.row<float>(t) + i, args.x.row<float>(t) + i, args.gate.row<float>(t) + i,
+                   weight + (shared ? i % dim : i), group);
+      }
+    }
+  });
+}
+
+}  // namespace strata
