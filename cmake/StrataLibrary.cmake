@@ -2,7 +2,8 @@
 # sub-folders). Sources are found by globbing, so that adding a file is adding a file.
 add_library(strata_warnings INTERFACE)
 target_compile_options(strata_warnings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+    -Wno-missing-field-initializers>)
 
 function(strata_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE;SOURCES" ${ARGN})
