@@ -45,10 +45,11 @@ MatrixRows::MatrixRows(const HostMatrix& matrix) : matrix_(matrix) {
     const Shape blocks{scale_blocks(p.data[0]), scale_blocks(p.data[1])};
     STRATA_CHECK(p.scales.empty() || p.scales.shape() == blocks, "scales {} of a piece {}", p.scales.shape().to_string(),
                  p.data.shape().to_string());
-    if (p.data.dtype() != dtype_) dtype_ = DType::kF32;
+    mixed_ = mixed_ || p.data.dtype() != dtype_;
     rows_ += piece_rows(p);
     ends_.push_back(rows_);
   }
+  if (mixed_) dtype_ = DType::kF32;
   STRATA_CHECK(matrix.experts == 0 || rows_ % matrix.experts == 0, "{} rows for {} experts", rows_, matrix.experts);
 }
 

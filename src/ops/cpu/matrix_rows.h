@@ -19,10 +19,11 @@ class MatrixRows {
 
   std::int64_t rows() const { return rows_; }      // of all experts together
   std::int64_t inputs() const { return inputs_; }  // K
-  DType dtype() const { return dtype_; }           // what all pieces are, else f32
+  DType dtype() const { return dtype_; }           // what all pieces are; f32 when they differ
+  bool stored_as(DType dtype) const { return !mixed_ && dtype_ == dtype; }
 
   void read_f32(std::int64_t row, float* to) const;      // widened, and scaled if the piece is f8
-  void read_raw(std::int64_t row, std::byte* to) const;  // as stored; every piece is of dtype()
+  void read_raw(std::int64_t row, std::byte* to) const;  // as stored; stored_as(dtype()) only
   float scale(std::int64_t row, std::int64_t k) const;   // of an f8 piece; 1 without scales
 
  private:
@@ -36,6 +37,7 @@ class MatrixRows {
   std::vector<std::int64_t> ends_;  // rows up to and with each piece
   std::int64_t rows_ = 0, inputs_ = 0;
   DType dtype_ = DType::kF32;
+  bool mixed_ = false;
 };
 
 }  // namespace strata::cpu

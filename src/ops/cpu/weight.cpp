@@ -15,7 +15,7 @@ using cpu::MatrixRows;
 
 // Row `row` as elements of `type`.
 void read_as(const MatrixRows& rows, std::int64_t row, DType type, std::byte* to, float* scratch) {
-  if (rows.dtype() == type) return rows.read_raw(row, to);
+  if (rows.stored_as(type)) return rows.read_raw(row, to);
   rows.read_f32(row, scratch);
   for (std::int64_t k = 0; k < rows.inputs(); ++k) {
     if (type == DType::kF32) {
