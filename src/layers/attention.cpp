@@ -1,0 +1,39 @@
+#include "layers/attention.h"
+
+namespace strata {
+
+Attention::Attention(const AttentionConfig& config, AttentionWeights weights) : config_(config), w_(std::move(weights)) {
+  const std::int64_t q = std::int64_t{config.heads} * config.head_dim, kv = std::int64_t{config.kv_heads} * config.head_dim;
+  STRATA_CHECK(config.heads % config.kv_heads == 0, "heads: q {}, kv {}", config.heads, config.kv_heads);
+  STRATA_CHECK(w_.qkv.outputs() == q * (config.gated ? 2 : 1) + 2 * kv, "qkv rows: {}", w_.qkv.outputs());
+  STRATA_CHECK(w_.out.inputs() == q, "o_proj inputs: {}, heads * head_dim {}", w_.out.inputs(), q);
+}
+
+StateSpec Attention::state() const {
+  return PagedKv{.heads = config_.kv_heads, .head_dim = config_.head_dim, .window = config_.window};
+}
+
+void Attention::forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const {
+  const Scratch scratch(ops.arena());
+  const auto& kv = std::get<KvView>(memory);
+  const std::int64_t T = batch.shape.rows, H = config_.heads, Hk = config_.kv_heads, Dh = config_.head_dim;
+
+  const Tensor qkv = w_.qkv(x.enter(w_.sublayer), batch, ops);  // [T, (q | gate | k | v)]
+  std::int64_t at = 0;
+  const auto next = [&](std::int64_t heads) {
+    const Tensor part = qkv.columns(at, heads * Dh).reshape({T, heads, Dh});
+    at += heads * Dh;
+    return part;
+  };
+  const Tensor q = next(H), gate = config_.gated ? next(H) : Tensor{}, k = next(Hk), v = next(Hk);
+
+  ops.prepare_qkv({.q = q, .k = k, .v = v, .q_norm = w_.q_norm, .k_norm = w_.k_norm, .v_norm = w_.v_norm,
+                   .eps = w_.norm_eps, .rope = w_.rope.get(), .kv = kv}, batch);
+  const Tensor out = ops.make({T, H, Dh});
+  ops.attention({.out = out, .q = q, .kv = kv, .scale = config_.scale, .window = config_.window, .skip = config_.skip,
+                 .softcap = config_.softcap, .sinks = w_.sinks, .gate = gate}, batch);
+  w_.out(x.output(), out.reshape({T, H * Dh}), batch, ops);
+  x.leave(w_.sublayer);
+}
+
+}  // namespace strata

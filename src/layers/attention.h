@@ -1,0 +1,41 @@
+// Attention: grouped-query softmax attention over paged keys and values, with what the families vary.
+#pragma once
+
+#include <memory>
+
+#include "layers/linear.h"
+#include "layers/transformer_layer.h"
+
+namespace strata {
+
+struct AttentionConfig {
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0;          // of q . k, usually 1 / sqrt(head_dim)
+  int window = 0;           // 0 = all
+  int skip = 0;             // leading keys nobody sees (MTP heads)
+  float softcap = 0;
+  bool gated = false;       // output *= sigmoid(gate), the gate projected beside q
+};
+
+struct AttentionWeights {
+  Sublayer sublayer;
+  Linear qkv;               // [(q | gate if gated | k | v), D]
+  Linear out;               // [D, heads * head_dim]
+  Tensor q_norm, k_norm, v_norm;  // [head_dim] or empty
+  float norm_eps = 1e-6F;
+  Tensor sinks;             // [heads] or empty
+  std::shared_ptr<const Rope> rope;  // null = no positions (NoPE)
+};
+
+class Attention final : public TransformerLayer {
+ public:
+  Attention(const AttentionConfig& config, AttentionWeights weights);
+  StateSpec state() const override;
+  void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
+
+ private:
+  AttentionConfig config_;
+  AttentionWeights w_;
+};
+
+}  // namespace strata

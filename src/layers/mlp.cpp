@@ -1,0 +1,22 @@
+#include "layers/mlp.h"
+
+namespace strata {
+
+Tensor Ffn::hidden(Tensor x, const Batch& batch, Ops& ops) const {
+  const Tensor projected = in(x, batch, ops);
+  if (!gated) {
+    ops.activate(projected, activation);
+    return projected;
+  }
+  const Tensor out = ops.make({x.rows(), down.inputs()});
+  ops.glu(out, projected, activation, limit);
+  return out;
+}
+
+void Mlp::forward(Residual& x, const Batch& batch, const Memory&, Ops& ops) const {
+  const Scratch scratch(ops.arena());
+  ffn_.down(x.output(), ffn_.hidden(x.enter(sublayer_), batch, ops), batch, ops);
+  x.leave(sublayer_);
+}
+
+}  // namespace strata

@@ -1,0 +1,43 @@
+// Moe: a mixture of experts with an optional shared expert.
+#pragma once
+
+#include <optional>
+
+#include "layers/linear.h"
+#include "layers/mlp.h"
+#include "layers/transformer_layer.h"
+
+namespace strata {
+
+struct MoeConfig {
+  int experts = 0, top_k = 0;
+  Scoring scoring = Scoring::kSoftmax;
+  int groups = 1, top_groups = 1;
+  bool normalise = true;
+  float scale = 1;                      // of the chosen weights
+  Activation activation = Activation::kSilu;
+  bool gated = true;                    // experts are gate | up, else one matrix
+  float limit = 0;                      // of kClampedSwiGlu
+};
+
+struct MoeWeights {
+  Sublayer sublayer;
+  Linear router;                        // [E, D]; its bias is part of the logits
+  Tensor choice_bias;                   // [E] or empty: added for choosing only
+  ExpertLinear in;                      // [E, (gate | up), D]
+  ExpertLinear down;                    // [E, D, F]
+  std::optional<Ffn> shared;
+  Linear shared_gate;                   // [1, D]: sigmoid of it scales the shared expert; empty = 1
+};
+
+class Moe final : public TransformerLayer {
+ public:
+  Moe(const MoeConfig& config, MoeWeights weights) : config_(config), w_(std::move(weights)) {}
+  void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
+
+ private:
+  MoeConfig config_;
+  MoeWeights w_;
+};
+
+}  // namespace strata

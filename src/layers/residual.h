@@ -1,0 +1,50 @@
+// Residual: the stream that layers read normalised and add to.
+#pragma once
+
+#include <optional>
+
+#include "ops/ops.h"
+
+namespace strata {
+
+struct Norm {
+  Tensor weight;      // [D] f32, already 1 + w where the family means that
+  float eps = 1e-6F;
+};
+
+// How a sublayer hangs on the stream: h = norm(x); x += scale * post(f(h)).
+struct Sublayer {
+  Norm norm;
+  std::optional<Norm> post = {};
+  float scale = 1;
+};
+
+// One step's stream [T, D]. Adding is lazy, so that the add and the next norm are one op. Lives for one forward pass; its
+// tensors are scratch of that pass.
+class Residual {
+ public:
+  Residual(Tensor x, Ops& ops);
+  virtual ~Residual() = default;
+  Residual(const Residual&) = delete;
+  Residual& operator=(const Residual&) = delete;
+
+  // The normalised input of a sublayer [T, D]; valid until the next call.
+  virtual Tensor enter(const Sublayer& sublayer);
+  // Where the sublayer writes its output [T, D], between enter() and leave().
+  Tensor output() const { return output_; }
+  // Adds what was written to output().
+  virtual void leave(const Sublayer& sublayer);
+
+  // The stream itself, nothing pending [T, D].
+  virtual Tensor flush();
+  // flush() and normalise: the input of the head [T, D].
+  virtual Tensor finish(const Norm& norm);
+
+ protected:
+  Ops& ops_;
+  Tensor x_, normed_, output_;
+  bool pending_ = false;
+  float pending_scale_ = 1;
+};
+
+}  // namespace strata
