@@ -9,48 +9,151 @@
 #include "ops/cpu/scalar_math.h"
 #include "ops/cpu/worker_scratch.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/causal_conv.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "ops/cpu/simd_math-inl.h"
+
+#ifndef STRATA_CAUSAL_CONV_ONCE
+#define STRATA_CAUSAL_CONV_ONCE
 namespace strata {
+
+constexpr std::int64_t kConvBlock = 128;  // channels of a piece: two to eight cache lines of each row
+
+}  // namespace strata
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::HWY_NAMESPACE {
+
+// out[c] = act(bias[c] + sum_j weight[j, c] window[j, c]), j ascending; rows of kConvBlock channels.
+void conv_row(const float* window, const float* weight, const float* bias, std::int64_t width, bool silu,
+              float* out) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t c = 0; c < kConvBlock; c += lanes) {
+    auto sum = hn::Load(d, bias + c);
+    for (std::int64_t j = 0; j < width; ++j) {
+      sum =
+          hn::MulAdd(hn::Load(d, weight + j * kConvBlock + c), hn::Load(d, window + j * kConvBlock + c), sum);
+    }
+    hn::Store(silu ? activation_of<Activation::kSilu>(d, sum) : sum, d, out + c);
+  }
+}
+
+// to[j, c] = from[c, j] of `width` columns, for n channels c. Width 3 and 4 are the state and the weight of
+// every published model.
+void conv_spread(const float* from, std::int64_t n, std::int64_t width, float* to) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  hn::Vec<decltype(d)> v0, v1, v2, v3;
+  for (; width == 4 && c + lanes <= n; c += lanes) {
+    hn::LoadInterleaved4(d, from + 4 * c, v0, v1, v2, v3);
+    hn::Store(v0, d, to + c);
+    hn::Store(v1, d, to + kConvBlock + c);
+    hn::Store(v2, d, to + 2 * kConvBlock + c);
+    hn::Store(v3, d, to + 3 * kConvBlock + c);
+  }
+  for (; width == 3 && c + lanes <= n; c += lanes) {
+    hn::LoadInterleaved3(d, from + 3 * c, v0, v1, v2);
+    hn::Store(v0, d, to + c);
+    hn::Store(v1, d, to + kConvBlock + c);
+    hn::Store(v2, d, to + 2 * kConvBlock + c);
+  }
+  for (; c < n; ++c) {
+    for (std::int64_t j = 0; j < width; ++j) to[j * kConvBlock + c] = from[c * width + j];
+  }
+}
+
+// The reverse.
+void conv_gather(const float* from, std::int64_t n, std::int64_t width, float* to) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  for (; width == 3 && c + lanes <= n; c += lanes) {
+    hn::StoreInterleaved3(hn::Load(d, from + c), hn::Load(d, from + kConvBlock + c),
+                          hn::Load(d, from + 2 * kConvBlock + c), d, to + 3 * c);
+  }
+  for (; c < n; ++c) {
+    for (std::int64_t j = 0; j < width; ++j) to[c * width + j] = from[j * kConvBlock + c];
+  }
+}
+
+}  // namespace strata::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata {
+HWY_EXPORT(conv_row);
+HWY_EXPORT(conv_spread);
+HWY_EXPORT(conv_gather);
 namespace {
 
-constexpr std::int64_t kBlock = 128;  // channels of a piece: two to eight cache lines of each row
-
-// The last W-1 inputs of n channels from channel c, oldest first, as rows of kBlock.
+// The last inputs of n channels from channel c, oldest first, as rows of kConvBlock; the newest row is the
+// current one.
 struct ConvState {
   const ConvArgs& args;
+  bool scalar;
   std::int64_t c, n, taps;  // taps = W - 1
-  float* window;            // [taps, kBlock]
+  float* window;            // [W, kConvBlock]
+  float* weight;            // [W, kConvBlock]
+  float *bias, *out;        // [kConvBlock]
+
+  static std::size_t floats(std::int64_t width) {
+    return static_cast<std::size_t>((2 * width + 2) * kConvBlock);
+  }
+  ConvState(const ConvArgs& a, bool plain, std::int64_t channel, float* scratch)
+      : args(a),
+        scalar(plain),
+        c(channel),
+        n(std::min(kConvBlock, a.weight[0] - channel)),
+        taps(a.weight[1] - 1),
+        window(scratch),
+        weight(window + (taps + 1) * kConvBlock),
+        bias(weight + (taps + 1) * kConvBlock),
+        out(bias + kConvBlock) {
+    if (n < kConvBlock) std::fill_n(scratch, (2 * taps + 3) * kConvBlock, 0.0F);  // the unused channels
+    HWY_DYNAMIC_DISPATCH(conv_spread)(args.weight.data<float>() + c * (taps + 1), n, taps + 1, weight);
+    if (args.bias.empty()) {
+      std::fill_n(bias, n, 0.0F);
+    } else {
+      put(bias, args.bias.data<float>() + c, n);
+    }
+  }
 
   void load(int slot) {
-    for (std::int64_t j = 0; j < taps; ++j) {
-      for (std::int64_t i = 0; i < n; ++i) {
-        window[j * kBlock + i] = slot < 0 ? 0.0F : args.state.row<float>(slot)[(c + i) * taps + j];
-      }
+    if (slot < 0) {
+      std::fill_n(window, taps * kConvBlock, 0.0F);
+    } else if (taps > 0) {
+      HWY_DYNAMIC_DISPATCH(conv_spread)(args.state.row<float>(slot) + c * taps, n, taps, window);
     }
   }
   void store(int slot) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t j = 0; j < taps; ++j)
-        args.state.row<float>(slot)[(c + i) * taps + j] = window[j * kBlock + i];
-    }
+    if (taps > 0) HWY_DYNAMIC_DISPATCH(conv_gather)(window, n, taps, args.state.row<float>(slot) + c * taps);
   }
-  void push(const float* x) {
-    if (taps == 0) return;
-    std::copy(window + kBlock, window + taps * kBlock, window);
-    std::copy(x, x + n, window + (taps - 1) * kBlock);
+  void shift() { std::copy(window + kConvBlock, window + (taps + 1) * kConvBlock, window); }
+  void replay(int tape, int i) {
+    put(window + taps * kConvBlock, args.tape.row<float>(tape) + i * args.tape[2] + c, n);
+    shift();
   }
-  void replay(int tape, int i) { push(args.tape.row<float>(tape) + i * args.tape[2] + c); }
   void step(int row) {
-    const float* x = args.x.row<float>(row) + c;
-    float* out = args.out.row<float>(row) + c;
-    const auto* weight = args.weight.data<float>() + c * (taps + 1);
-    const float* bias = vector_or_null(args.bias);
-    for (std::int64_t i = 0; i < n; ++i) {
-      float sum = bias == nullptr ? 0.0F : bias[c + i];
-      for (std::int64_t j = 0; j < taps; ++j) sum += weight[i * (taps + 1) + j] * window[j * kBlock + i];
-      sum += weight[i * (taps + 1) + taps] * x[i];
-      out[i] = activation_of(args.activation, sum);
+    put(window + taps * kConvBlock, args.x.row<float>(row) + c, n);
+    if (scalar) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        float sum = bias[i];
+        for (std::int64_t j = 0; j <= taps; ++j)
+          sum += weight[j * kConvBlock + i] * window[j * kConvBlock + i];
+        out[i] = activation_of(args.activation, sum);
+      }
+    } else {
+      HWY_DYNAMIC_DISPATCH(conv_row)
+      (window, weight, bias, taps + 1, args.activation == Activation::kSilu, out);
     }
-    push(x);
+    put(args.out.row<float>(row) + c, out, n);
+    shift();
   }
 };
 
@@ -71,17 +174,15 @@ void CpuOps::causal_conv(const ConvArgs& args, const Batch& batch) {
   if (!args.tape.empty())
     check_matrix("causal_conv", "tape", args.tape, args.tape.rows(), kTapeRows * channels);
 
-  const std::int64_t blocks = (channels + kBlock - 1) / kBlock;
+  const std::int64_t blocks = (channels + kConvBlock - 1) / kConvBlock;
   threads_->parallel_for(batch.shape.sequences * blocks, [&](std::int64_t item) {
-    const std::int64_t s = item / blocks, c = item % blocks * kBlock;
-    ConvState state{args, c, std::min(kBlock, channels - c), width - 1,
-                    worker_scratch(static_cast<std::size_t>(width * kBlock))};
-    run_recurrence(recurrent_run(batch, static_cast<int>(s), args.state.rows(),
-                                 args.tape.empty() ? 0 : args.tape.rows()),
-                   state);
+    const std::int64_t s = item / blocks, c = item % blocks * kConvBlock;
+    ConvState state(args, scalar_, c, worker_scratch(ConvState::floats(width)));
+    run_recurrence(recurrent_run(batch, static_cast<int>(s), args.state, args.tape), state);
   });
   write_tapes(*threads_, batch, args.tape,
               [&](float* to, int row) { put(to, args.x.row<float>(row), channels); });
 }
 
 }  // namespace strata
+#endif  // HWY_ONCE

@@ -5,6 +5,7 @@
 #include "ops/cpu/op_checks.h"
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/scalar_math.h"
+#include "ops/cpu/simd_rows.h"
 
 namespace strata {
 
@@ -41,6 +42,10 @@ void CpuOps::scale(Tensor x, float factor, float softcap) {
   for_row_blocks(*threads_, x.rows(), n, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       float* row = x.row<float>(t);
+      if (!scalar_ && softcap != 0) {
+        simd::softcap_row(row, factor, softcap, n);
+        continue;
+      }
       for (std::int64_t i = 0; i < n; ++i) {
         row[i] *= factor;
         if (softcap != 0) row[i] = softcap * std::tanh(row[i] / softcap);
@@ -55,6 +60,10 @@ void CpuOps::activate(Tensor x, Activation activation) {
   for_row_blocks(*threads_, x.rows(), n, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       float* row = x.row<float>(t);
+      if (!scalar_) {
+        simd::activate_row(activation, row, row, n);
+        continue;
+      }
       for (std::int64_t i = 0; i < n; ++i) row[i] = activation_of(activation, row[i]);
     }
   });

@@ -5,11 +5,20 @@
 #include "ops/cpu/op_checks.h"
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/scalar_math.h"
+#include "ops/cpu/simd_rows.h"
+#include "ops/cpu/worker_scratch.h"
 
 namespace strata {
 namespace {
 
-// One group of n channels.
+// One group of n channels. `gated` [n] is scratch.
+void norm_group_simd(const GatedNormArgs& args, float* out, const float* x, const float* gate,
+                     const float* weight, std::int64_t n, float* gated) {
+  simd::gate_row(args.activation, gated, gate, x, 0, n);
+  const float mean = simd::sum_of_squares(args.gate_first ? gated : x, n) / static_cast<float>(n);
+  simd::scale_row(out, gated, 1.0F / std::sqrt(mean + args.eps), weight, n);
+}
+
 void norm_group(const GatedNormArgs& args, float* out, const float* x, const float* gate, const float* weight,
                 std::int64_t n) {
   double sum = 0;
@@ -36,10 +45,17 @@ void CpuOps::gated_norm(const GatedNormArgs& args) {
   STRATA_CHECK(dim % group == 0, "gated_norm: groups of {} in {} channels", group, dim);
   const auto* weight = args.weight.data<float>();
   for_row_blocks(*threads_, rows, heads * dim, [&](std::int64_t begin, std::int64_t end) {
+    float* gated = worker_scratch(static_cast<std::size_t>(group));
     for (std::int64_t t = begin; t < end; ++t) {
       for (std::int64_t i = 0; i < heads * dim; i += group) {
-        norm_group(args, args.out.row<float>(t) + i, args.x.row<float>(t) + i, args.gate.row<float>(t) + i,
-                   weight + (shared ? i % dim : i), group);
+        float* out = args.out.row<float>(t) + i;
+        const float *x = args.x.row<float>(t) + i, *gate = args.gate.row<float>(t) + i;
+        const float* w = weight + (shared ? i % dim : i);
+        if (scalar_) {
+          norm_group(args, out, x, gate, w, group);
+        } else {
+          norm_group_simd(args, out, x, gate, w, group, gated);
+        }
       }
     }
   });

@@ -3,6 +3,7 @@
 #include "ops/cpu/op_checks.h"
 #include "ops/cpu/row_blocks.h"
 #include "ops/cpu/scalar_math.h"
+#include "ops/cpu/simd_rows.h"
 
 namespace strata {
 
@@ -17,6 +18,10 @@ void CpuOps::glu(Tensor out, Tensor gate_up, Activation activation, float limit)
       float* to = out.row<float>(t);
       const float* gate = gate_up.row<float>(t);
       const float* up = gate + n;
+      if (!scalar_) {
+        simd::gate_row(activation, to, gate, up, limit, n);
+        continue;
+      }
       for (std::int64_t i = 0; i < n; ++i) {
         to[i] = clamped ? clamped_swiglu(gate[i], up[i], limit) : activation_of(activation, gate[i]) * up[i];
       }

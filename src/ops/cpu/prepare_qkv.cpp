@@ -7,11 +7,17 @@
 #include "ops/cpu/kv_convert.h"
 #include "ops/cpu/op_checks.h"
 #include "ops/cpu/row_blocks.h"
+#include "ops/cpu/simd_rows.h"
 
 namespace strata {
 namespace {
 
-void norm_head(float* x, const float* weight, std::int64_t n, float eps) {
+void norm_head(bool scalar, float* x, const float* weight, std::int64_t n, float eps) {
+  if (!scalar) {
+    const float mean = simd::sum_of_squares(x, n) / static_cast<float>(n);
+    simd::scale_row(x, x, 1.0F / std::sqrt(mean + eps), weight, n);
+    return;
+  }
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
   const auto factor = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + eps));
@@ -44,7 +50,8 @@ void angles(const Rope& rope, const Tensor& positions, std::int64_t t, float* co
   }
 }
 
-void rotate(float* x, const float* cosines, const float* sines, int n, bool interleaved) {
+void rotate(bool scalar, float* x, const float* cosines, const float* sines, int n, bool interleaved) {
+  if (!scalar && !interleaved) return simd::rotate_row(x, x + n, cosines, sines, n);
   for (int i = 0; i < n; ++i) {
     float& a = x[interleaved ? 2 * i : i];
     float& b = x[interleaved ? 2 * i + 1 : i + n];
@@ -91,13 +98,13 @@ void CpuOps::prepare_qkv(const QkvArgs& args, const Batch& batch) {
   const auto norm = [&](const Tensor& x, const Tensor& weight, std::int64_t t) {
     if (x.empty() || weight.empty()) return;
     for (std::int64_t h = 0; h < x[1]; ++h)
-      norm_head(x.row<float>(t) + h * x[2], weight.data<float>(), x[2], args.eps);
+      norm_head(scalar_, x.row<float>(t) + h * x[2], weight.data<float>(), x[2], args.eps);
   };
   const auto turn = [&](const Tensor& x, std::int64_t t) {
     if (x.empty() || n == 0) return;
     const float* row = table.row<float>(t);
     for (std::int64_t h = 0; h < x[1]; ++h)
-      rotate(x.row<float>(t) + h * x[2], row, row + n, n, args.rope->interleaved);
+      rotate(scalar_, x.row<float>(t) + h * x[2], row, row + n, n, args.rope->interleaved);
   };
   const auto store = [&](const Tensor& pages, const Tensor& x, std::int64_t t) {
     if (pages.empty() || x.empty() || slots[t] < 0) return;

@@ -4,7 +4,8 @@
 
 namespace strata {
 
-RecurrentRun recurrent_run(const Batch& batch, int s, std::int64_t slots, std::int64_t tapes) {
+RecurrentRun recurrent_run(const Batch& batch, int s, const Tensor& state, const Tensor& tape) {
+  const std::int64_t slots = state.rows(), tapes = tape.empty() ? 0 : tape.rows();
   RecurrentRun run;
   const auto* first = batch.first.data<std::int32_t>();
   run.begin = first[s];

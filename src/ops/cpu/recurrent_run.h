@@ -19,8 +19,9 @@ struct RecurrentRun {
   int save_count = 0;
 };
 
-// Run of sequence s; checks every slot against `slots` and the tape against `tapes`.
-RecurrentRun recurrent_run(const Batch& batch, int s, std::int64_t slots, std::int64_t tapes);
+// Run of sequence s; checks slots against state [slots, ...] and the tape against tape [tapes, kTapeRows,
+// ...] (or empty).
+RecurrentRun recurrent_run(const Batch& batch, int s, const Tensor& state, const Tensor& tape);
 
 // Drives a state through a run. State has load(slot) (-1 = zeros), replay(tape, i), step(row) and
 // store(slot); it works on a copy, so slots change only by store. The tape is read here and written later

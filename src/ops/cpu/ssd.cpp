@@ -9,7 +9,56 @@
 #include "ops/cpu/scalar_math.h"
 #include "ops/cpu/worker_scratch.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/ssd.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// s [n] = s * decay + in * b; returns s . c. Lanes and two chains along the state: the order depends on n
+// alone.
+float ssd_step(float* s, const float* b, const float* c, float in, float decay, std::int64_t n) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto scale = hn::Set(d, decay), x = hn::Set(d, in);
+  auto even = hn::Zero(d), odd = hn::Zero(d);
+  const auto step = [&](std::int64_t i, auto& sum) {
+    const auto next = hn::MulAdd(x, hn::LoadU(d, b + i), hn::Mul(hn::LoadU(d, s + i), scale));
+    hn::StoreU(next, d, s + i);
+    sum = hn::MulAdd(next, hn::LoadU(d, c + i), sum);
+  };
+  std::int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    step(i, even);
+    step(i + lanes, odd);
+  }
+  for (; i + lanes <= n; i += lanes) step(i, even);
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  for (; i < n; ++i) {
+    s[i] = s[i] * decay + in * b[i];
+    sum += s[i] * c[i];
+  }
+  return sum;
+}
+
+// The channels [0, n) of one row: out may be null; skip is d of the formula.
+void ssd_rows(float* s, const float* x, const float* b, const float* c, float dt, float decay, float skip,
+              std::int64_t n, std::int64_t states, float* out) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float y = ssd_step(s + i * states, b, c, dt * x[i], decay, states);
+    if (out != nullptr) out[i] = y + skip * x[i];
+  }
+}
+
+}  // namespace strata::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace strata {
+HWY_EXPORT(ssd_rows);
 namespace {
 
 constexpr std::int64_t kBlock = 32;  // channels of a piece: 32 x N floats stay in the first-level cache
@@ -17,6 +66,7 @@ constexpr std::int64_t kBlock = 32;  // channels of a piece: 32 x N floats stay 
 // Channels [p, p + n) of the state of head h.
 struct SsdState {
   const SsdArgs& args;
+  bool scalar;
   std::int64_t h, p, n;
   float* s;  // [n, N]
 
@@ -47,6 +97,11 @@ struct SsdState {
     dt = std::max(softplus(dt + args.dt_bias.data<float>()[h]), args.dt_min);
     if (args.dt_max > 0) dt = std::min(dt, args.dt_max);
     const float decay = std::exp(-std::exp(args.a_log.data<float>()[h]) * dt);
+    const float skip = args.d.data<float>()[h];
+    if (!scalar) {
+      HWY_DYNAMIC_DISPATCH(ssd_rows)(s, x, b, c, dt, decay, skip, n, states, out);
+      return;
+    }
     for (std::int64_t i = 0; i < n; ++i) {
       const float in = dt * x[i];
       float y = 0;
@@ -55,7 +110,7 @@ struct SsdState {
         cell = cell * decay + in * b[j];
         y += cell * c[j];
       }
-      if (out != nullptr) out[i] = y + args.d.data<float>()[h] * x[i];
+      if (out != nullptr) out[i] = y + skip * x[i];
     }
   }
 };
@@ -83,11 +138,13 @@ void CpuOps::ssd(const SsdArgs& args, const Batch& batch) {
   const std::int64_t blocks = (args.head_dim + kBlock - 1) / kBlock, pieces = args.heads * blocks;
   threads_->parallel_for(batch.shape.sequences * pieces, [&](std::int64_t item) {
     const std::int64_t s = item / pieces, h = item % pieces / blocks, p = item % blocks * kBlock;
-    SsdState state{args, h, p, std::min(kBlock, args.head_dim - p),
+    SsdState state{args,
+                   scalar_,
+                   h,
+                   p,
+                   std::min(kBlock, args.head_dim - p),
                    worker_scratch(static_cast<std::size_t>(kBlock * args.state_dim))};
-    run_recurrence(recurrent_run(batch, static_cast<int>(s), args.state.rows(),
-                                 args.tape.empty() ? 0 : args.tape.rows()),
-                   state);
+    run_recurrence(recurrent_run(batch, static_cast<int>(s), args.state, args.tape), state);
   });
   write_tapes(*threads_, batch, args.tape, [&](float* to, int row) {
     to = put(to, args.xbc.row<float>(row), args.xbc.row_size());
@@ -96,3 +153,4 @@ void CpuOps::ssd(const SsdArgs& args, const Batch& batch) {
 }
 
 }  // namespace strata
+#endif  // HWY_ONCE
