@@ -290,8 +290,11 @@ def cases_of(name, tokenizer, count):
     tokenizer.encode_special_tokens = False
     # Runs of byte tokens that are no character: the reference gives one U+FFFD a byte of the whole run, which a stream
     # cannot know in time; Strata gives one for each ill-formed part. So these are left out here.
-    vocab = [i for i in tokenizer.get_vocab().values() if not tokenizer.id_to_token(i).startswith("<0x")]
-    sequences = [c["ids"] for c in rng.sample(cases, min(len(cases), 80))]
+    # So are added tokens that normalisation changes: some versions of the reference write those normalised.
+    changed = {i for i, t in tokenizer.get_added_tokens_decoder().items() if tokenizer.id_to_token(i) != t.content}
+    vocab = [i for i in sorted(tokenizer.get_vocab().values())
+             if i not in changed and not tokenizer.id_to_token(i).startswith("<0x")]
+    sequences = [c["ids"] for c in rng.sample(cases, min(len(cases), 80)) if not changed.intersection(c["ids"])]
     sequences += [[rng.choice(vocab) for _ in range(rng.randrange(1, 12))] for _ in range(80)]
     decode = []
     for ids in sequences:

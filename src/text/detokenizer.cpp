@@ -1,5 +1,7 @@
 #include "text/detokenizer.h"
 
+#include "text/token_decoder.h"
+
 namespace strata {
 
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizeOptions options)

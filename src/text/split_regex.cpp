@@ -1,5 +1,8 @@
 #include "text/split_regex.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "text/utf8.h"

@@ -5,12 +5,13 @@
 // mean something else is refused when loading, by name.
 #pragma once
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
+
+// PCRE2's own types for 8-bit text, named here so that its header stays out of ours.
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
 
 namespace strata {
 
@@ -38,15 +39,15 @@ class SplitRegex {
    private:
     int match();
 
-    const pcre2_code* code_;
-    std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data_;
+    const pcre2_real_code_8* code_;
+    std::unique_ptr<pcre2_real_match_data_8, void (*)(pcre2_real_match_data_8*)> data_;
     std::string_view text_;
     size_t at_ = 0;
     bool jit_ = false;
   };
 
  private:
-  std::shared_ptr<const pcre2_code> code_;
+  std::shared_ptr<const pcre2_real_code_8> code_;
   bool jit_ = false;
 };
 

@@ -7,14 +7,14 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "text/tokenizer_components.h"
 #include "text/tokenizer_parts.h"
-#include "text/word_cache.h"
 
 namespace strata {
+
+struct TokenizerComponents;
+class TokenDecoder;
 
 struct EncodeOptions {
   bool add_special = true;    // put the tokens around the text that the model expects (begin of text, ...)
@@ -33,6 +33,9 @@ class Tokenizer {
   static Tokenizer from_parts(const TokenizerParts& parts, std::string_view source);
 
   explicit Tokenizer(TokenizerComponents components);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
 
   // Token ids of the text. Ill-formed UTF-8 counts as U+FFFD.
   std::vector<int> encode(std::string_view text, EncodeOptions options = {}) const;
@@ -40,7 +43,7 @@ class Tokenizer {
   std::string decode(std::span<const int> ids, bool skip_special) const;
 
   // One more than the highest id.
-  int vocab_size() const { return static_cast<int>(offsets_.size()) - 1; }
+  int vocab_size() const;
   std::optional<int> token_to_id(std::string_view token) const;
   // The token as the vocabulary writes it; empty for an id that does not exist.
   std::string_view id_to_token(int id) const;
@@ -50,19 +53,11 @@ class Tokenizer {
   std::string first_bytes(int id) const;
   bool is_special(int id) const;
 
-  const TokenDecoder& decoder() const { return parts_.decoder; }
+  const TokenDecoder& decoder() const;
 
  private:
-  void encode_text(std::string_view text, bool at_start, std::vector<int>& out) const;
-  void encode_word(std::string_view word, std::vector<int>& out) const;
-
-  TokenizerComponents parts_;
-  std::unordered_map<int, size_t> added_by_id_;  // index into parts_.added
-  std::unordered_map<std::string, int> added_by_content_;
-  AddedTokenMatcher raw_matcher_, normalized_matcher_;
-  std::string bytes_;              // of all tokens, one after another
-  std::vector<uint32_t> offsets_;  // token id has bytes_[offsets_[id], offsets_[id + 1])
-  std::unique_ptr<WordCache> cache_;
+  struct State;
+  std::unique_ptr<const State> state_;
 };
 
 }  // namespace strata

@@ -4,6 +4,7 @@
 #include "text/bpe.h"
 #include "text/split_patterns.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_components.h"
 #include "text/unigram.h"
 
 namespace strata {

@@ -61,7 +61,8 @@ TEST_P(TokenizerGolden, Decodes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden, testing::ValuesIn(names()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden, testing::ValuesIn(names()),
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace strata
