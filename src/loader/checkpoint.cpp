@@ -61,8 +61,8 @@ std::optional<ModelConfig> config_beside(const fs::path& path) {
 }
 
 std::vector<std::int64_t> extents_of(const Shape& shape) {
-  std::vector<std::int64_t> extents;
-  for (int i = 0; i < shape.rank(); ++i) extents.push_back(shape[i]);
+  std::vector<std::int64_t> extents(static_cast<std::size_t>(shape.rank()));
+  for (int i = 0; i < shape.rank(); ++i) extents[static_cast<std::size_t>(i)] = shape[i];
   return extents;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace strata {
@@ -67,7 +68,7 @@ class Json {
   bool get_bool(std::string_view key, bool otherwise) const { return has(key) ? get_bool(key) : otherwise; }
   std::string get_string(std::string_view key) const { return at(key).as_string(); }
   std::string get_string(std::string_view key, std::string otherwise) const {
-    return has(key) ? get_string(key) : otherwise;
+    return has(key) ? get_string(key) : std::move(otherwise);
   }
   std::vector<int> get_ints(std::string_view key) const { return at(key).as_ints(); }
   std::vector<double> get_floats(std::string_view key) const { return at(key).as_floats(); }

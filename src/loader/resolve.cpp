@@ -38,7 +38,7 @@ fs::path snapshot_of(const fs::path& folder, std::string& why) {
   std::string commit;
   std::ifstream(folder / "refs" / "main") >> commit;
   if (!commit.empty()) {
-    const fs::path snapshot = folder / "snapshots" / commit;
+    fs::path snapshot = folder / "snapshots" / commit;
     if (fs::is_directory(snapshot)) return snapshot;
     why = fmt::format("refs/main names snapshot {}, which is not there", commit);
     return {};
@@ -67,7 +67,7 @@ fs::path resolve_model(const std::string& model, const fs::path& hub_cache) {
   const fs::path folder = hub_cache / name;
   std::string why = "no such folder";
   if (fs::is_directory(folder)) {
-    const fs::path snapshot = snapshot_of(folder, why);
+    fs::path snapshot = snapshot_of(folder, why);
     if (!snapshot.empty()) return snapshot;
   }
   throw Error("{}: no such file or folder, nor in the local hub cache: tried {} ({})", model, folder.string(),
