@@ -94,78 +94,92 @@ HWY_INLINE void finish(const PanelProduct& p, std::int64_t panel, const float* s
   for (std::int64_t i = n; i < p.outputs; ++i) out[i] = sums[i - n] + (p.bias != nullptr ? p.bias[i] : 0.0F);
 }
 
+constexpr int kTilePanels = kVectors == 1 ? kGroupPanels : 1;  // a tile: 24 sums in 32 registers, or 12 in 16
+constexpr int kTileRows = 6;
 constexpr int kAhead = 2048;  // bytes of a panel to prefetch ahead: a few hundred cycles of its stream
 
-// One row, kPanels panels in flight: the chains of different panels hide each other's latency.
-template <DType kType, int kPanels>
-void row_product(const PanelProduct& p, std::int64_t first) {
+// A few rows straight from the packed weights: every input is widened once and meets kRows rows. The chains of different
+// panels and rows hide each other's latency.
+template <DType kType, int kRows, int kPanels>
+void direct(const PanelProduct& p, std::int64_t first) {
   const F32 d;
   using Type = Decode<kType>;
-  const float* x = p.x[0];
   Panel panels[kPanels];
-  V sum[kPanels][kVectors];
-  for (int i = 0; i < kPanels; ++i) {
-    panels[i] = panel_at<kType>(p, first + i);
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
+  V sum[kRows][kPanels * kVectors];
+  HWY_UNROLL(8)
+  for (int i = 0; i < kPanels; ++i) panels[i] = panel_at<kType>(p, first + i);
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kPanels * kVectors; ++v) sum[r][v] = hn::Zero(d);
   }
   for (std::int64_t block = 0; block < p.inputs; block += kScaleBlock) {
     const std::int64_t end = block + kScaleBlock < p.inputs ? block + kScaleBlock : p.inputs;
     std::int64_t k = block;
     for (; k + 1 < end; k += 2) {
-      const auto x0 = hn::Set(d, x[k]);
-      const auto x1 = hn::Set(d, x[k + 1]);
       HWY_UNROLL(8)
-      for (int i = 0; i < kPanels; ++i) {
-        const std::byte* at = panels[i].data + k / 2 * Type::kPairBytes;
-        hwy::Prefetch(at + kAhead);
+      for (int v = 0; v < kPanels * kVectors; ++v) {
+        const Panel& panel = panels[v / kVectors];
+        const std::byte* at = panel.data + k / 2 * Type::kPairBytes;
+        const int lane = v % kVectors * kLanes;
+        if (lane == 0) hwy::Prefetch(at + kAhead);
+        V even, odd;
+        Type::pair(at, lane, scale_at<kType>(panel, block, lane), even, odd);
         HWY_UNROLL(8)
-        for (int v = 0; v < kVectors; ++v) {
-          V even, odd;
-          Type::pair(at, v * kLanes, scale_at<kType>(panels[i], block, v * kLanes), even, odd);
-          sum[i][v] = hn::MulAdd(even, x0, sum[i][v]);
-          sum[i][v] = hn::MulAdd(odd, x1, sum[i][v]);
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][v] = hn::MulAdd(even, hn::Set(d, p.x[r][k]), sum[r][v]);
+          sum[r][v] = hn::MulAdd(odd, hn::Set(d, p.x[r][k + 1]), sum[r][v]);
         }
       }
     }
-    if (k < end) {
-      const auto x0 = hn::Set(d, x[k]);
-      for (int i = 0; i < kPanels; ++i) {
-        for (int v = 0; v < kVectors; ++v) {
-          V even, odd;
-          Type::pair(panels[i].data + k / 2 * Type::kPairBytes, v * kLanes,
-                     scale_at<kType>(panels[i], block, v * kLanes), even, odd);
-          sum[i][v] = hn::MulAdd(even, x0, sum[i][v]);
-        }
-      }
+    if (k == end) continue;
+    HWY_UNROLL(8)
+    for (int v = 0; v < kPanels * kVectors; ++v) {
+      const Panel& panel = panels[v / kVectors];
+      const int lane = v % kVectors * kLanes;
+      V even, odd;
+      Type::pair(panel.data + k / 2 * Type::kPairBytes, lane, scale_at<kType>(panel, block, lane), even, odd);
+      HWY_UNROLL(8)
+      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(even, hn::Set(d, p.x[r][k]), sum[r][v]);
     }
   }
-  HWY_ALIGN float sums[kPanelOutputs];
-  for (int i = 0; i < kPanels; ++i) {
-    for (int v = 0; v < kVectors; ++v) hn::Store(sum[i][v], d, sums + v * kLanes);
-    finish(p, first + i, sums, p.out[0]);
+  HWY_ALIGN float sums[kRows][kPanels * kPanelOutputs];
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kPanels * kVectors; ++v) hn::Store(sum[r][v], d, sums[r] + v * kLanes);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kPanels; ++i) finish(p, first + i, sums[r] + i * kPanelOutputs, p.out[r]);
   }
 }
 
-template <DType kType>
-void one_row(const PanelProduct& p) {
-  constexpr int kWide = kVectors == 1 ? 8 : 4;  // AVX2 and NEON have fewer or narrower registers
+template <DType kType, int kRows>
+void few_rows(const PanelProduct& p) {
+  constexpr int kWide = kRows > 1 ? kTilePanels : kVectors == 1 ? 8 : 4;  // AVX2 and NEON have fewer or narrower registers
   std::int64_t i = p.first_panel;
   const std::int64_t end = p.first_panel + p.panels;
-  for (; i + kWide <= end; i += kWide) row_product<kType, kWide>(p, i);
-  for (; i + 2 <= end; i += 2) row_product<kType, 2>(p, i);
-  if (i < end) row_product<kType, 1>(p, i);
+  for (; i + kWide <= end; i += kWide) direct<kType, kRows, kWide>(p, i);
+  if constexpr (kWide > 2) {
+    for (; i + 2 <= end; i += 2) direct<kType, kRows, 2>(p, i);
+  }
+  for (; i < end; ++i) direct<kType, kRows, 1>(p, i);
 }
 
 constexpr int kBlockInputs = kScaleBlock;                 // inputs widened at a time: with 4 panels 32 KiB, in L1
-constexpr int kTilePanels = kVectors == 1 ? kGroupPanels : 1;  // a tile: 24 sums in 32 registers, or 12 in 16
-constexpr int kTileRows = 6;
 
 // weights [kBlockInputs][kTilePanels * 16] widened; sums of row r at sums + r * kGroupOutputs.
 constexpr int kGroupOutputs = kGroupPanels * kPanelOutputs;
 constexpr int kTileVectors = kTilePanels * kVectors;
 
+// The block of weights that comes next, fetched by a tile as it goes: `step` bytes of each panel an input, 0 = none.
+struct Ahead {
+  const std::byte* panel[kTilePanels];
+  int step;
+};
+
 template <int kRows>
-void tile(const float* const* x, std::int64_t k0, int inputs, const float* weights, float* sums) {
+void tile(const float* const* x, std::int64_t k0, int inputs, const float* weights, float* sums, const Ahead& ahead) {
   const F32 d;
   V sum[kRows][kTileVectors];
   const float* xs[kRows];
@@ -176,6 +190,9 @@ void tile(const float* const* x, std::int64_t k0, int inputs, const float* weigh
     for (int v = 0; v < kTileVectors; ++v) sum[r][v] = hn::Load(d, sums + r * kGroupOutputs + v * kLanes);
   }
   for (int k = 0; k < inputs; ++k) {
+    if (ahead.step > 0) {
+      for (int i = 0; i < kTilePanels; ++i) __builtin_prefetch(ahead.panel[i] + k * ahead.step, 0, 2);
+    }
     V w[kTileVectors];
     HWY_UNROLL(8)
     for (int v = 0; v < kTileVectors; ++v) w[v] = hn::Load(d, weights + k * kTilePanels * kPanelOutputs + v * kLanes);
@@ -193,17 +210,22 @@ void tile(const float* const* x, std::int64_t k0, int inputs, const float* weigh
   }
 }
 
-void tiles(const PanelProduct& p, std::int64_t k0, int inputs, const float* weights, float* sums) {
+// `block_bytes` of each panel lie at ahead.panel, to be fetched by the first few tiles.
+void tiles(const PanelProduct& p, std::int64_t k0, int inputs, const float* weights, float* sums, Ahead ahead, int block_bytes) {
+  const int fetching = p.rows > 4 * kTileRows ? 4 : (p.rows + kTileRows - 1) / kTileRows;
+  ahead.step = block_bytes / (fetching * kBlockInputs);
   for (int r = 0; r < p.rows; r += kTileRows) {
     float* s = sums + r * kGroupOutputs;
     switch (p.rows - r) {
-      case 1: tile<1>(p.x + r, k0, inputs, weights, s); break;
-      case 2: tile<2>(p.x + r, k0, inputs, weights, s); break;
-      case 3: tile<3>(p.x + r, k0, inputs, weights, s); break;
-      case 4: tile<4>(p.x + r, k0, inputs, weights, s); break;
-      case 5: tile<5>(p.x + r, k0, inputs, weights, s); break;
-      default: tile<6>(p.x + r, k0, inputs, weights, s); break;
+      case 1: tile<1>(p.x + r, k0, inputs, weights, s, ahead); break;
+      case 2: tile<2>(p.x + r, k0, inputs, weights, s, ahead); break;
+      case 3: tile<3>(p.x + r, k0, inputs, weights, s, ahead); break;
+      case 4: tile<4>(p.x + r, k0, inputs, weights, s, ahead); break;
+      case 5: tile<5>(p.x + r, k0, inputs, weights, s, ahead); break;
+      default: tile<6>(p.x + r, k0, inputs, weights, s, ahead); break;
     }
+    for (const std::byte*& panel : ahead.panel) panel += ahead.step * kBlockInputs;
+    if (r / kTileRows + 1 == fetching) ahead.step = 0;
   }
 }
 
@@ -228,7 +250,6 @@ void widen(const PanelProduct& p, std::int64_t first, std::int64_t end, std::int
       for (int k = 0; k < inputs; k += 2) {  // of an odd count the last pair's second half is the zero column
         V even, odd;
         Type::pair(at + k / 2 * Type::kPairBytes, v * kLanes, scale, even, odd);
-        hwy::Prefetch(at + k / 2 * Type::kPairBytes + kBlockInputs / 2 * Type::kPairBytes);
         hn::Store(even, d, column + k * kRow);
         hn::Store(odd, d, column + (k + 1) * kRow);
       }
@@ -249,7 +270,10 @@ void many_rows(const PanelProduct& p) {
     for (std::int64_t k0 = 0; k0 < p.inputs; k0 += kBlockInputs) {
       const int inputs = static_cast<int>(k0 + kBlockInputs < p.inputs ? kBlockInputs : p.inputs - k0);
       widen<kType>(p, first, end, k0, inputs, weights);
-      tiles(p, k0, inputs, weights, sums);
+      constexpr int kBlockBytes = kBlockInputs / 2 * Decode<kType>::kPairBytes;
+      Ahead ahead{};
+      for (int i = 0; i < kTilePanels; ++i) ahead.panel[i] = panel_at<kType>(p, first + i).data + (k0 / kBlockInputs + 1) * kBlockBytes;
+      tiles(p, k0, inputs, weights, sums, ahead, kBlockBytes);
     }
     for (int i = 0; i < kTilePanels && first + i < end; ++i) {
       for (int r = 0; r < p.rows; ++r) finish(p, first + i, sums + r * kGroupOutputs + i * kPanelOutputs, p.out[r]);
@@ -259,10 +283,14 @@ void many_rows(const PanelProduct& p) {
 
 template <DType kType>
 void product_of(const PanelProduct& p) {
-  if (p.rows == 1) {
-    one_row<kType>(p);
-  } else {
-    many_rows<kType>(p);
+  switch (p.rows) {
+    case 1: few_rows<kType, 1>(p); break;
+    case 2: few_rows<kType, 2>(p); break;
+    case 3: few_rows<kType, 3>(p); break;
+    case 4: few_rows<kType, 4>(p); break;
+    case 5: few_rows<kType, 5>(p); break;
+    case 6: few_rows<kType, 6>(p); break;
+    default: many_rows<kType>(p); break;
   }
 }
 
