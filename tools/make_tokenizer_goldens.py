@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Writes tests/text/golden: tokenizers of every supported make, and what the reference does with generated texts.
 
-The reference is the Python package `tokenizers`; run this in an environment that has it. One file per tokenizer:
+The references are the Python packages `tokenizers` and `sentencepiece`; run this where both are installed. Files:
   <name>.tokenizer.json   the tokenizer, trained here (tiny_hybrid is models/tiny-hybrid/tokenizer.json)
   <name>.cases.json       "cases": [{"text", "ids", and where different: "plain" (without special tokens put around),
                           "literal" (special tokens in the text are text)}], "decode": [{"ids", "skip", "all"}]
+  <name>.parts.json       a SentencePiece vocabulary as its pieces, and "cases" of it
 The C++ tests compare all of it; they need no Python.
 """
 import argparse
+import io
 import json
 import pathlib
 import random
 
+import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -255,6 +258,23 @@ def splits():
     return train(tokenizer, trainers.BpeTrainer(vocab_size=500, special_tokens=["<unk>"], limit_alphabet=150, show_progress=False))
 
 
+def sentence_piece(name, kind, prefix, count):
+    """A vocabulary trained by SentencePiece itself, with its own answers."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus()), model_writer=model, vocab_size=700, model_type=kind, byte_fallback=True,
+        character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        add_dummy_prefix=prefix, split_digits=True, allow_whitespace_only_pieces=True, minloglevel=2, num_threads=1)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    ids = range(processor.vocab_size())
+    types = [3 if processor.is_control(i) else 2 if processor.is_unknown(i) else 6 if processor.is_byte(i) else 1 for i in ids]
+    rng = random.Random(name)
+    texts = list(dict.fromkeys([" ", "  a", "a  ", "▁", " ▁ "] + [generate(rng, SPECIALS) for _ in range(count)]))
+    return {"kind": kind, "add_space_prefix": prefix, "tokens": [processor.id_to_piece(i) for i in ids], "types": types,
+            "scores": [processor.get_score(i) for i in ids],
+            "cases": [{"text": text, "ids": processor.encode(text)} for text in texts]}
+
+
 def string_merges(text):
     """Merges as older files have them."""
     data = json.loads(text)
@@ -327,6 +347,9 @@ def main():
         data = cases_of(name, Tokenizer.from_file(str(path)), args.count * (6 if name == "tiny_hybrid" else 1))
         lines = [",\n".join(json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in data[key]) for key in ("cases", "decode")]
         (args.out / f"{name}.cases.json").write_text('{"cases":[\n%s],\n"decode":[\n%s]}\n' % tuple(lines))
+    for name, kind, prefix in [("sp_bpe", "bpe", True), ("sp_bpe_bare", "bpe", False), ("sp_unigram", "unigram", True)]:
+        data = sentence_piece(name, kind, prefix, args.count * 2)
+        (args.out / f"{name}.parts.json").write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 if __name__ == "__main__":
