@@ -32,7 +32,8 @@ bool StopMatcher::add(char byte) {
     Pattern& pattern = patterns_[i];
     if (pattern.text.empty()) continue;
     if (pattern.matched == pattern.text.size()) pattern.matched = pattern.border[pattern.matched];
-    while (pattern.matched > 0 && pattern.text[pattern.matched] != byte) pattern.matched = pattern.border[pattern.matched];
+    while (pattern.matched > 0 && pattern.text[pattern.matched] != byte)
+      pattern.matched = pattern.border[pattern.matched];
     if (pattern.text[pattern.matched] == byte) ++pattern.matched;
     held_ = std::max(held_, pattern.matched);
     if (pattern.matched < pattern.text.size()) continue;

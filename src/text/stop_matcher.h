@@ -8,9 +8,9 @@
 
 namespace strata {
 
-// Reads a text byte by byte and knows at every byte how much of its end may still become a stop string. Of all
-// occurrences the one that ends first counts, of those the longest: so the answer does not depend on how the
-// text was cut. Empty stop strings never occur. For one text and one thread.
+// Reads a text byte by byte and knows at every byte how much of its end may still become a stop string. Of
+// all occurrences the one that ends first counts, of those the longest: so the answer does not depend on how
+// the text was cut. Empty stop strings never occur. For one text and one thread.
 class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops);

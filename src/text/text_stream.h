@@ -37,8 +37,8 @@ class TextStream {
   // The stop string that was found, if one was.
   std::optional<std::string_view> stop() const;
   // How many of the tokens, from the first, lie entirely in the text appended so far: their logprobs may be
-  // sent. After the end it is the count for usage and logprobs: a token of which a stop string took a part does
-  // not count.
+  // sent. After the end it is the count for usage and logprobs: a token of which a stop string took a part
+  // does not count.
   size_t complete_tokens() const { return complete_; }
 
  private:
@@ -49,10 +49,10 @@ class TextStream {
   Detokenizer detokenizer_;
   StopMatcher matcher_;
   bool include_stop_;
-  std::string held_;            // text not sent yet; begins at byte sent_ of the whole text
-  size_t seen_ = 0;             // bytes of held_ that the matcher has read
-  size_t sent_ = 0;             // bytes sent
-  std::deque<size_t> ends_;     // where the tokens that are not complete end in the whole text
+  std::string held_;         // text not sent yet; begins at byte sent_ of the whole text
+  size_t seen_ = 0;          // bytes of held_ that the matcher has read
+  size_t sent_ = 0;          // bytes sent
+  std::deque<size_t> ends_;  // where the tokens that are not complete end in the whole text
   size_t complete_ = 0;
   std::optional<size_t> stop_;  // index of the stop string that was found
   bool over_ = false;

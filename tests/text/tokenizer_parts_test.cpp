@@ -93,13 +93,13 @@ TEST_P(Gpt2Golden, PartsGiveTheSameAsTheFile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Gpt2Golden,
-                         testing::Values(NamedGolden{"gpt2", "gpt-2", false}, NamedGolden{"llama3", "llama-bpe", false},
-                                         NamedGolden{"qwen2", "qwen2", true}, NamedGolden{"qwen35", "qwen35", true},
-                                         NamedGolden{"gpt4o", "gpt-4o", false},
-                                         NamedGolden{"deepseek", "deepseek-v3", false},
-                                         NamedGolden{"starcoder", "starcoder", false}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, Gpt2Golden,
+    testing::Values(NamedGolden{"gpt2", "gpt-2", false}, NamedGolden{"llama3", "llama-bpe", false},
+                    NamedGolden{"qwen2", "qwen2", true}, NamedGolden{"qwen35", "qwen35", true},
+                    NamedGolden{"gpt4o", "gpt-4o", false}, NamedGolden{"deepseek", "deepseek-v3", false},
+                    NamedGolden{"starcoder", "starcoder", false}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(TokenizerParts, PutsPrefixAndSuffixAround) {
   TokenizerParts parts;
@@ -120,7 +120,9 @@ TEST(TokenizerParts, PutsPrefixAndSuffixAround) {
 }
 
 TEST(TokenizerParts, RefusesWhatDoesNotFit) {
-  const auto load = [](const TokenizerParts& parts) { return [parts] { Tokenizer::from_parts(parts, "m.gguf"); }; };
+  const auto load = [](const TokenizerParts& parts) {
+    return [parts] { Tokenizer::from_parts(parts, "m.gguf"); };
+  };
   TokenizerParts parts;
   EXPECT_THAT(load(parts), ThrowsMessage<Error>(HasSubstr("m.gguf: a tokenizer without tokens")));
   parts.tokens = {"a", "b"};
