@@ -1,0 +1,27 @@
+# The CUDA language and toolkit (13 or newer) for the backend in src/ops/cuda; included only when STRATA_CUDA is ON.
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(FATAL_ERROR "STRATA_CUDA is ON but no CUDA compiler was found; set CMAKE_CUDA_COMPILER or turn STRATA_CUDA off")
+endif()
+# "sm_90a" machine code and nothing else: -arch=sm_90a would also assemble a plain sm_90 pass, which knows no wgmma.
+set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+enable_language(CUDA)
+
+# CMake 3.25 does not know how to ask nvcc for C++20.
+if(NOT "cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+find_package(CUDAToolkit 13 REQUIRED)

@@ -1,0 +1,145 @@
+// causal_conv: a thread per sequence and channel where runs are short; else outputs row by row, and states after them.
+#include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/device/math.cuh"
+#include "ops/cuda/device/recurrence.cuh"
+#include "ops/cuda/device/rows.cuh"
+#include "ops/cuda/recurrence.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kShortRun = 16;  // rows one thread walks
+constexpr int kBlockRows = 8;  // rows of a thread in the row-by-row form: a window is read once for 8 outputs
+
+// The input m (1, 2, ..) before the first row of the run: from the tape's rows to replay, else from the state.
+__device__ __forceinline__ float before(const ConvView& a, const Run& run, int c, int m, int taps) {
+  if (m <= run.replay) return load(a.tape, run.tape, std::int64_t{run.replay - m} * a.channels + c);
+  m -= run.replay;
+  return run.state_in < 0 || m > taps ? 0.0F : load(a.state, run.state_in, c * taps + taps - m);
+}
+
+template <int Taps>
+struct Window {
+  float v[Taps];  // oldest first
+  __device__ __forceinline__ void push(float x) {
+#pragma unroll
+    for (int j = 0; j + 1 < Taps; ++j) v[j] = v[j + 1];
+    v[Taps - 1] = x;
+  }
+};
+
+template <int Taps>
+struct Filter {
+  float w[Taps + 1], bias;
+  __device__ __forceinline__ Filter(const ConvView& a, int c) : bias(a.bias != nullptr ? a.bias[c] : 0.0F) {
+#pragma unroll
+    for (int j = 0; j <= Taps; ++j) w[j] = a.weight[c * (Taps + 1) + j];
+  }
+  __device__ __forceinline__ float operator()(const ConvView& a, const Window<Taps>& window, float x) const {
+    float sum = bias;
+#pragma unroll
+    for (int j = 0; j < Taps; ++j) sum += w[j] * window.v[j];
+    return activation_of(a.activation, sum + w[Taps] * x);
+  }
+};
+
+// A thread per sequence and channel. Outputs: also computes the outputs.
+template <int Taps, bool Outputs>
+__global__ void __launch_bounds__(128) run_kernel(ConvView a) {
+  begin_kernel();
+  const int c = blockIdx.x * 128 + threadIdx.x;
+  if (c >= a.channels) return;
+  Run run = run_of(a.batch, blockIdx.y);
+  Window<Taps> window;
+#pragma unroll
+  for (int j = 0; j < Taps; ++j) window.v[j] = before(a, run, c, Taps - j, Taps);
+  const auto keep = [&](int slot) {
+#pragma unroll
+    for (int j = 0; j < Taps; ++j) store(a.state, slot, c * Taps + j, window.v[j]);
+  };
+  if (run.state_out >= 0) keep(run.state_out);
+  if constexpr (Outputs) {
+    const Filter<Taps> filter(a, c);
+    for (int row = run.begin; row < run.end; ++row) {
+      const float x = load(a.x, row, c);
+      store(a.out, row, c, filter(a, window, x));
+      window.push(x);
+      run.save(row, keep);
+    }
+  } else {
+    const Window<Taps> past = window;
+    while (run.saves != run.last_save && run.saves[0] < run.end) {
+      const int row = run.saves[0];
+#pragma unroll
+      for (int j = 0; j < Taps; ++j) {
+        const int from = row + 1 - Taps + j;
+        window.v[j] = 0;
+        if (from >= run.begin) {
+          window.v[j] = load(a.x, from, c);
+        } else {
+#pragma unroll
+          for (int i = 0; i < Taps; ++i) {
+            if (i == Taps + from - run.begin) window.v[j] = past.v[i];
+          }
+        }
+      }
+      run.save(row, keep);
+    }
+  }
+  if (run.tape >= 0) {
+    for (int row = run.begin; row < run.end; ++row)
+      store(a.tape, run.tape, std::int64_t{row - run.begin} * a.channels + c, load(a.x, row, c));
+  }
+}
+
+// A thread per kBlockRows rows and channel: outputs only.
+template <int Taps>
+__global__ void __launch_bounds__(128) rows_kernel(ConvView a) {
+  begin_kernel();
+  const int c = blockIdx.x * 128 + threadIdx.x;
+  if (c >= a.channels) return;
+  const Filter<Taps> filter(a, c);
+  Window<Taps> window;
+  int s = -1;
+  Run run{};
+  const int begin = blockIdx.y * kBlockRows, end = min(begin + kBlockRows, a.batch.rows);
+  for (int row = begin; row < end; ++row) {
+    if (a.batch.sequence[row] != s) {
+      s = a.batch.sequence[row];
+      run = run_of(a.batch, s);
+#pragma unroll
+      for (int j = 0; j < Taps; ++j) {
+        const int from = row - Taps + j;
+        window.v[j] = from >= run.begin ? load(a.x, from, c) : before(a, run, c, run.begin - from, Taps);
+      }
+    }
+    const float x = load(a.x, row, c);
+    store(a.out, row, c, filter(a, window, x));
+    window.push(x);
+  }
+}
+
+template <int Taps>
+void start(const ConvView& a, Stream stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(a.channels, 128));
+  const dim3 runs(blocks, static_cast<unsigned>(a.batch.sequences));
+  if (a.batch.longest_run <= kShortRun) {
+    launch(run_kernel<Taps, true>, runs, 128, 0, stream, a);
+    return;
+  }
+  launch(rows_kernel<Taps>, dim3(blocks, static_cast<unsigned>(ceil_div(a.batch.rows, kBlockRows))), 128, 0, stream, a);
+  launch(run_kernel<Taps, false>, runs, 128, 0, stream, a);
+}
+
+}  // namespace
+
+void launch_causal_conv(const ConvView& args, Stream stream) {
+  switch (args.taps) {
+    case 1: return start<1>(args, stream);
+    case 2: return start<2>(args, stream);
+    case 3: return start<3>(args, stream);
+    default: return start<4>(args, stream);
+  }
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,70 @@
+// CudaOps: the CUDA backend (Hopper, sm_90a); one op per file beside this one defines its method, named as on the CPU.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "ops/cuda/graph_cache.h"
+#include "ops/cuda/make_cuda_ops.h"
+#include "ops/cuda/stream.h"
+#include "ops/ops.h"
+
+namespace strata {
+
+// One thread drives it. Every op only enqueues kernels on stream(): none allocates (once the arena has grown), waits, or
+// looks at device data, so a step can be captured into a graph. Kernel geometry depends on BatchShape and static sizes
+// alone. A failing launch throws Error; the context is lost then. Lives longer than every Tensor it made.
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(const CudaOptions& options);
+  ~CudaOps() override;
+
+  Device device() const override { return Device::kCuda; }
+  DType activation() const override { return options_.activation; }
+  Buffer allocate(std::size_t bytes) override;
+  Weight load(const HostMatrix& matrix, std::optional<DType> type) override;
+  Tensor load_vector(const Tensor& host, float add) override;
+
+  void embed(Tensor out, Tensor tokens, const Weight& table, float scale) override;
+  void gather_rows(Tensor out, Tensor x, Tensor rows) override;
+  void save_rows(Tensor x, Tensor saves, Tensor state) override;
+  void concat(Tensor out, Tensor a, Tensor b) override;
+  void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) override;
+  void add_rms_norm(Tensor out, Tensor x, Tensor delta, float scale, Tensor weight, float eps) override;
+  void gated_norm(const GatedNormArgs& args) override;
+  void add(Tensor x, Tensor delta, float scale) override;
+  void multiply(Tensor x, Tensor y) override;
+  void scale(Tensor x, float factor, float softcap) override;
+  void activate(Tensor x, Activation activation) override;
+  void glu(Tensor out, Tensor gate_up, Activation activation, float limit) override;
+  void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
+  void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) override;
+  Routing route(const RouteArgs& args, int k) override;
+  void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) override;
+  void prepare_qkv(const QkvArgs& args, const Batch& batch) override;
+  void attention(const AttentionArgs& args, const Batch& batch) override;
+  void causal_conv(const ConvArgs& args, const Batch& batch) override;
+  void gated_delta(const GatedDeltaArgs& args, const Batch& batch) override;
+  void ssd(const SsdArgs& args, const Batch& batch) override;
+
+  // ---- what a runner needs beyond the ops ----
+  cuda::Stream stream() const { return stream_; }
+  int processors() const { return processors_; }
+  std::size_t free_bytes() const;  // device memory that could still be allocated
+  void synchronize();              // waits for everything enqueued; throws Error if any of it failed
+  void copy_to_device(const Tensor& to, const void* from);         // enqueued; `from` pinned, or the call waits for the copy
+  void copy_to_host(void* to, const Tensor& from);                 // likewise
+  // Runs `step` eagerly, or replays what it enqueued the last time for this shape: see GraphCache.
+  void run_step(const BatchShape& shape, const std::function<void()>& step) { graphs_->run(shape, step); }
+  const cuda::GraphCache& graphs() const { return *graphs_; }
+
+ private:
+  CudaOptions options_;
+  cuda::Stream stream_ = nullptr;
+  int processors_ = 0;
+  std::unique_ptr<cuda::GraphCache> graphs_;
+  std::deque<Buffer> vectors_;  // what load_vector handed out
+};
+
+}  // namespace strata

@@ -1,0 +1,39 @@
+// Launching with programmatic dependent launch: a kernel may start while the one before it drains.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "ops/cuda/cuda_error.h"
+
+namespace strata::cuda {
+
+// Every kernel of the backend calls wait_for_previous() before it touches what earlier kernels wrote, and then
+// release_next(). Because the release comes after the wait, what lies before a kernel's own wait may read anything
+// but the output of the kernel just before it: weights, and states of the step before.
+__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void begin_kernel() {
+  wait_for_previous();
+  release_next();
+}
+
+template <typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream, Args&&... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check_cuda(static_cast<int>(cudaLaunchKernelEx(&config, kernel, Params(args)...)), "launch");
+}
+
+constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace strata::cuda

@@ -1,0 +1,27 @@
+// Launches of linear and expert_linear: products of rows with a matrix, or with the matrices of their experts.
+#pragma once
+
+#include "ops/cuda/views.h"
+
+namespace strata::cuda {
+
+// out[i, n] = sum_k x[i, k] w[n, k] + bias[n]. With `order` (experts): entry i of expert e, order[first[e] <= i < first[e+1]],
+// reads row order[i] / divisor of x and writes row order[i] of out, with the expert's rows of w and bias.
+struct LinearArgs {
+  Rows out, x;
+  WeightView w;
+  const float* bias = nullptr;
+  std::int64_t rows = 0;  // of out
+  const int* order = nullptr;
+  const int* first = nullptr;
+  int divisor = 1;
+  int longest = 0;     // most entries an expert can have
+  bool wide = false;   // x allows 16-byte accesses
+};
+
+// Any element types, any sizes: the plain form.
+void launch_linear_plain(const LinearArgs& args, Stream stream);
+// bf16 x, bf16 or f8 weights: weights streamed once through the tensor cores, for few rows.
+void launch_linear_stream(const LinearArgs& args, Stream stream);
+
+}  // namespace strata::cuda

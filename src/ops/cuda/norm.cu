@@ -1,0 +1,108 @@
+// rms_norm and add_rms_norm: a block per row, which stays in registers up to 8192 columns.
+#include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/device/math.cuh"
+#include "ops/cuda/device/rows.cuh"
+#include "ops/cuda/norm.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kKept = 4;  // groups of eight columns a thread keeps: 4 x 8 x 256 threads
+
+__global__ void __launch_bounds__(256) norm_kernel(NormArgs a) {
+  begin_kernel();
+  const std::int64_t row = blockIdx.x;
+  const int step = static_cast<int>(blockDim.x) * 8;
+  Eight kept[kKept];
+  float sum = 0;
+  const auto take = [&](int column) {
+    const int n = min(8, a.columns - column);
+    Eight x = load8(a.x, row, column, n, a.wide);
+    if (a.delta.data != nullptr) {
+      const Eight d = load8(a.delta, row, column, n, a.wide);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x.v[i] += d.v[i] * a.scale;
+      store8(a.x, row, column, n, a.wide, x);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum += x.v[i] * x.v[i];
+    return x;
+  };
+  const int begin = static_cast<int>(threadIdx.x) * 8;
+#pragma unroll
+  for (int j = 0; j < kKept; ++j) {
+    if (begin + j * step < a.columns) kept[j] = take(begin + j * step);
+  }
+  for (int c = begin + kKept * step; c < a.columns; c += step) take(c);
+  const float factor = rsqrtf(block_sum(sum) / static_cast<float>(a.columns) + a.eps);
+  const auto give = [&](int column, const Eight& x) {
+    const int n = min(8, a.columns - column);
+    Eight out;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float w = a.weight != nullptr && i < n ? a.weight[column + i] : 1.0F;
+      out.v[i] = x.v[i] * factor * w;
+    }
+    store8(a.out, row, column, n, a.wide, out);
+  };
+#pragma unroll
+  for (int j = 0; j < kKept; ++j) {
+    if (begin + j * step < a.columns) give(begin + j * step, kept[j]);
+  }
+  for (int c = begin + kKept * step; c < a.columns; c += step)
+    give(c, load8(a.x, row, c, min(8, a.columns - c), a.wide));
+}
+
+// A warp per group of channels.
+__global__ void __launch_bounds__(256) gated_norm_kernel(GatedNormView a) {
+  begin_kernel();
+  const int groups = a.channels / a.group, lane = threadIdx.x % 32;
+  const std::int64_t item = std::int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+  if (item >= a.rows * groups) return;
+  const std::int64_t row = item / groups;
+  const int base = static_cast<int>(item - row * groups) * a.group;
+  const auto gated = [&](int column, Eight& g) {
+    const int n = min(8, a.group - column);
+    Eight x = load8(a.x, row, base + column, n, a.wide);
+    g = load8(a.gate, row, base + column, n, a.wide);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      g.v[i] = i < n ? activation_of(a.activation, g.v[i]) : 0.0F;
+      if (a.gate_first) x.v[i] *= g.v[i];
+    }
+    return x;
+  };
+  float sum = 0;
+  for (int c = lane * 8; c < a.group; c += 256) {
+    Eight g;
+    const Eight x = gated(c, g);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum += x.v[i] * x.v[i];
+  }
+  const float factor = rsqrtf(warp_sum(sum) / static_cast<float>(a.group) + a.eps);
+  for (int c = lane * 8; c < a.group; c += 256) {
+    const int n = min(8, a.group - c);
+    Eight g, out = gated(c, g);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float w = i < n ? a.weight[(base + c + i) % a.period] : 0.0F;
+      out.v[i] *= factor * w * (a.gate_first ? 1.0F : g.v[i]);
+    }
+    store8(a.out, row, base + c, n, a.wide, out);
+  }
+}
+
+}  // namespace
+
+void launch_norm(const NormArgs& args, Stream stream) {
+  const int threads = args.columns <= 256 ? 32 : args.columns <= 1024 ? 128 : 256;
+  launch(norm_kernel, static_cast<unsigned>(args.rows), threads, 0, stream, args);
+}
+
+void launch_gated_norm(const GatedNormView& args, Stream stream) {
+  const std::int64_t items = args.rows * (args.channels / args.group);
+  const int warps = items < 8 * 132 ? 1 : 8;
+  launch(gated_norm_kernel, static_cast<unsigned>(ceil_div(items, std::int64_t{warps})), warps * 32, 0, stream, args);
+}
+
+}  // namespace strata::cuda

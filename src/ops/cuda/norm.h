@@ -1,0 +1,28 @@
+// Launches of rms_norm, add_rms_norm and gated_norm.
+#pragma once
+
+#include "ops/cuda/views.h"
+
+namespace strata::cuda {
+
+struct NormArgs {
+  Rows out, x, delta;             // [rows, columns]; delta.data null = plain norm
+  const float* weight = nullptr;  // [columns] or null (= 1)
+  std::int64_t rows = 0;
+  int columns = 0;
+  float scale = 1, eps = 0;
+  bool wide = false;
+};
+void launch_norm(const NormArgs& args, Stream stream);
+
+struct GatedNormView {
+  Rows out, x, gate;              // [rows, channels]
+  const float* weight = nullptr;  // channel c uses weight[c % period]
+  std::int64_t rows = 0;
+  int channels = 0, group = 0, period = 0, activation = 0;
+  float eps = 0;
+  bool gate_first = false, wide = false;
+};
+void launch_gated_norm(const GatedNormView& args, Stream stream);
+
+}  // namespace strata::cuda

@@ -1,0 +1,30 @@
+// Launch of prepare_qkv.
+#pragma once
+
+#include "ops/cuda/views.h"
+
+namespace strata::cuda {
+
+// Heads of one of q, k, v. pages.data null: not stored.
+struct HeadsView {
+  Rows x;                        // [T, heads * dim]
+  int heads = 0, dim = 0;
+  const float* norm = nullptr;   // [dim] or null
+  bool rotate = false;
+  Rows pages;                    // [P, page tokens * heads * dim]
+};
+
+struct PrepareView {
+  HeadsView parts[3];            // q, k, v; heads 0 = absent
+  float eps = 0;
+  const float* inv_freq = nullptr;  // [pairs]
+  int pairs = 0;
+  float rope_scale = 1;
+  bool interleaved = false, mrope_interleaved = false;
+  int section[3] = {};
+  BatchView batch;
+};
+
+void launch_prepare_qkv(const PrepareView& args, Stream stream);
+
+}  // namespace strata::cuda

@@ -1,0 +1,53 @@
+// Launches of causal_conv, gated_delta and ssd.
+#pragma once
+
+#include "ops/cuda/views.h"
+
+namespace strata::cuda {
+
+constexpr int kRowsPerTape = 16;  // kTapeRows of ops/batch.h
+
+struct ConvView {
+  Rows out, x;                   // [T, channels]
+  const float* weight = nullptr; // [channels, taps + 1]
+  const float* bias = nullptr;   // [channels] or null
+  int channels = 0, taps = 0, activation = 0;
+  Rows state;                    // [slots, channels * taps]
+  Rows tape;                     // [tapes, kRowsPerTape * channels] or null
+  BatchView batch;
+};
+void launch_causal_conv(const ConvView& args, Stream stream);  // taps 1..4
+
+struct GatedDeltaView {
+  Rows out, qkv, a, b;           // [T, heads * V], [T, 2 key_heads K + heads V], [T, heads]
+  const float *a_log = nullptr, *dt_bias = nullptr;  // [heads]
+  int key_heads = 0, heads = 0, key_dim = 0, value_dim = 0;
+  Rows state;                    // [slots, heads * K * V] f32
+  Rows tape;                     // [tapes, kRowsPerTape * (qkv row | a | b)] or null
+  BatchView batch;
+};
+void launch_gated_delta_plain(const GatedDeltaView& args, Stream stream);  // any sizes
+void launch_gated_delta_step(const GatedDeltaView& args, Stream stream);   // key_dim 128, value_dim a multiple of 16
+
+struct SsdView {
+  Rows out, xbc, dt;             // [T, heads * P], [T, heads P + 2 groups N], [T, heads]
+  const float *a_log = nullptr, *dt_bias = nullptr, *d = nullptr;  // [heads]
+  float dt_min = 0, dt_max = 0;
+  int heads = 0, head_dim = 0, groups = 0, state_dim = 0;
+  Rows state;                    // [slots, heads * P * N] f32
+  Rows tape;                     // [tapes, kRowsPerTape * (xbc row | dt)] or null
+  BatchView batch;
+};
+void launch_ssd(const SsdView& args, Stream stream);  // state_dim at most 256
+
+// Writes the rows of each sequence that has a tape to it, parts side by side. After everything that reads the tape.
+struct TapeArgs {
+  Rows tape;                     // [tapes, kRowsPerTape * width]
+  int width = 0;
+  Rows parts[3];
+  int widths[3] = {};            // 0 = absent
+  BatchView batch;
+};
+void launch_write_tapes(const TapeArgs& args, Stream stream);
+
+}  // namespace strata::cuda

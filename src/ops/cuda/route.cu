@@ -1,0 +1,159 @@
+// route: a warp per row chooses its experts; then a block per expert lists the entries that chose it, in order.
+#include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/device/math.cuh"
+#include "ops/cuda/route.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kMostExperts = 1024;
+constexpr int kPerLane = kMostExperts / 32;
+constexpr int kSigmoid = 1, kTopKSoftmax = 2;
+
+// The best of the warp's (value, index) pairs; of equals the lower index.
+__device__ __forceinline__ void warp_best(float& value, int& index) {
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) {
+    const float v = __shfl_xor_sync(~0U, value, o);
+    const int i = __shfl_xor_sync(~0U, index, o);
+    if (v > value || (v == value && i < index)) value = v, index = i;
+  }
+}
+
+// Leaves only the experts of the best groups in choice [experts] (shared memory); totals [groups].
+__device__ void limit_groups(const RouteView& a, float* choice, float* totals) {
+  const int lane = threadIdx.x % 32, size = a.experts / a.groups;
+  for (int g = lane; g < a.groups; g += 32) {
+    float best = -INFINITY, second = -INFINITY;
+    for (int e = g * size; e < (g + 1) * size; ++e) {
+      const float c = choice[e];
+      if (c > best) {
+        second = best;
+        best = c;
+      } else if (c > second) {
+        second = c;
+      }
+    }
+    totals[g] = size > 1 ? best + second : best;
+  }
+  __syncwarp();
+  for (int kept = 0; kept < a.top_groups; ++kept) {
+    float value = -INFINITY;
+    int index = kMostExperts;
+    for (int g = lane; g < a.groups; g += 32) {
+      if (totals[g] > value) value = totals[g], index = g;
+    }
+    warp_best(value, index);
+    if (lane == 0 && index < a.groups) totals[index] = -INFINITY;
+    __syncwarp();
+  }
+  for (int e = lane; e < a.experts; e += 32) {
+    if (totals[e / size] != -INFINITY) choice[e] = -INFINITY;
+  }
+  __syncwarp();
+}
+
+__global__ void __launch_bounds__(32) choose_kernel(RouteView a) {
+  begin_kernel();
+  __shared__ float scores[kMostExperts], choice[kMostExperts], totals[256], weights[64];
+  __shared__ int chosen[64];
+  const int lane = threadIdx.x, row = blockIdx.x;
+  const float* logits = a.logits + row * a.logit_stride;
+  float top = -INFINITY;
+  for (int e = lane; e < a.experts; e += 32) top = fmaxf(top, logits[e]);
+  top = warp_max(top);
+  float sum = 0;
+  for (int e = lane; e < a.experts; e += 32) {
+    const float l = logits[e];
+    const float s = a.scoring == kSigmoid ? 1.0F / (1.0F + expf(-l)) : a.scoring == kTopKSoftmax ? l : expf(l - top);
+    scores[e] = s;
+    sum += s;
+  }
+  sum = warp_sum(sum);
+  for (int e = lane; e < a.experts; e += 32) {
+    if (a.scoring != kSigmoid && a.scoring != kTopKSoftmax) scores[e] /= sum;
+    choice[e] = scores[e] + (a.bias != nullptr ? a.bias[e] : 0.0F);
+  }
+  __syncwarp();
+  if (a.groups > 1) limit_groups(a, choice, totals);
+  float mine[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) mine[i] = lane + 32 * i < a.experts ? choice[lane + 32 * i] : -INFINITY;
+  for (int j = 0; j < a.k; ++j) {
+    float value = -INFINITY;
+    int index = kMostExperts;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (mine[i] > value) value = mine[i], index = lane + 32 * i;
+    }
+    warp_best(value, index);
+    if (index >= a.experts) index = 0;  // every score is NaN or -inf
+    if (lane == 0) chosen[j] = index;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (lane + 32 * i == index) mine[i] = -INFINITY;
+    }
+  }
+  __syncwarp();
+  if (lane == 0) {
+    float total = a.scoring == kSigmoid ? 1e-20F : 0.0F, most = -INFINITY;
+    for (int j = 0; j < a.k; ++j) {
+      weights[j] = scores[chosen[j]];
+      most = fmaxf(most, weights[j]);
+    }
+    for (int j = 0; j < a.k; ++j) {
+      if (a.scoring == kTopKSoftmax) weights[j] = expf(weights[j] - most);
+      total += weights[j];
+    }
+    const float factor = a.scoring == kTopKSoftmax || a.normalise ? a.scale / total : a.scale;
+    for (int j = 0; j < a.k; ++j) {
+      a.expert[row * a.k + j] = chosen[j];
+      a.weight[row * a.k + j] = weights[j] * factor;
+    }
+  }
+}
+
+// Block e lists the entries of expert e: entries of lower experts come before, equal ones stay in order.
+__global__ void __launch_bounds__(256) sort_kernel(RouteView a) {
+  begin_kernel();
+  __shared__ int below_of[8], equal_of[8];
+  const int e = blockIdx.x, entries = a.rows * a.k, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int below = 0;
+  for (int i = threadIdx.x; i < entries; i += 256) below += a.expert[i] < e;
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) below += __shfl_xor_sync(~0U, below, o);
+  if (lane == 0) below_of[warp] = below;
+  __syncthreads();
+  below = 0;
+  for (int w = 0; w < 8; ++w) below += below_of[w];
+  if (threadIdx.x == 0) {
+    a.first[e] = below;
+    if (e == a.experts - 1) a.first[a.experts] = entries;
+  }
+  int at = below;
+  for (int base = 0; base < entries; base += 256) {
+    const int i = base + static_cast<int>(threadIdx.x);
+    const bool equal = i < entries && a.expert[i] == e;
+    const unsigned votes = __ballot_sync(~0U, equal);
+    if (lane == 0) equal_of[warp] = __popc(votes);
+    __syncthreads();
+    int before = 0, all = 0;
+    for (int w = 0; w < 8; ++w) {
+      before += w < warp ? equal_of[w] : 0;
+      all += equal_of[w];
+    }
+    if (equal) a.order[at + before + __popc(votes & ((1U << lane) - 1))] = i;
+    at += all;
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+void launch_route(const RouteView& args, Stream stream) {
+  if (args.rows == 0) return;
+  launch(choose_kernel, static_cast<unsigned>(args.rows), 32, 0, stream, args);
+  launch(sort_kernel, static_cast<unsigned>(args.experts), 256, 0, stream, args);
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,32 @@
+// Launches of route and combine.
+#pragma once
+
+#include "ops/cuda/views.h"
+
+namespace strata::cuda {
+
+struct RouteView {
+  const float* logits = nullptr;  // [rows, experts], logit_stride apart
+  std::int64_t logit_stride = 0;
+  const float* bias = nullptr;    // [experts] or null
+  int* expert = nullptr;          // [rows, k]
+  float* weight = nullptr;        // [rows, k]
+  int* order = nullptr;           // [rows * k]
+  int* first = nullptr;           // [experts + 1]
+  int rows = 0, experts = 0, k = 0, groups = 1, top_groups = 1;
+  int scoring = 0;                // as strata::Scoring
+  bool normalise = true;
+  float scale = 1;
+};
+void launch_route(const RouteView& args, Stream stream);
+
+struct CombineArgs {
+  Rows out, y, shared, gate;      // shared and gate may be null
+  const float* weight = nullptr;  // [rows, k]
+  std::int64_t rows = 0, columns = 0;
+  int k = 0;
+  bool wide = false;
+};
+void launch_combine(const CombineArgs& args, Stream stream);
+
+}  // namespace strata::cuda

@@ -1,0 +1,120 @@
+// load: a matrix into device memory, row after row, in its own type or in the one asked for.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/cpu/matrix_rows.h"
+#include "ops/cuda/cuda_error.h"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/op_checks.h"
+#include "ops/cuda/weight_view.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kScaleBlock = 128;  // inputs, and outputs, that share a scale
+constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+
+std::int64_t padded(DType type, std::int64_t inputs) {
+  const auto unit = static_cast<std::int64_t>(16 / bytes_of(type, 1));
+  return (inputs + unit - 1) / unit * unit;
+}
+
+// f32 activations want f32 weights; else bf16 serves for every float type but f8, which stays.
+DType kept_type(DType stored, std::optional<DType> wanted, DType activation) {
+  if (activation == DType::kF32) return DType::kF32;
+  const DType type = wanted.value_or(stored == DType::kF8E4M3 ? DType::kF8E4M3 : DType::kBF16);
+  if (type == DType::kF8E4M3 && stored == type) return type;
+  if (type == DType::kF16) return DType::kBF16;
+  if (type != DType::kF32 && type != DType::kBF16) throw Error("weights of type {} cannot be kept as {} on CUDA", name(stored), name(type));
+  return type;
+}
+
+void read_as(const cpu::MatrixRows& rows, std::int64_t row, DType type, std::byte* to, std::vector<float>& scratch) {
+  if (rows.dtype() == type) return rows.read_raw(row, to);
+  scratch.resize(static_cast<std::size_t>(rows.inputs()));
+  rows.read_f32(row, scratch.data());
+  if (type == DType::kF32) {
+    std::memcpy(to, scratch.data(), scratch.size() * sizeof(float));
+    return;
+  }
+  for (std::size_t k = 0; k < scratch.size(); ++k) {
+    const BFloat16 value = to_bfloat16(scratch[k]);
+    std::memcpy(to + k * sizeof(value), &value, sizeof(value));
+  }
+}
+
+// Rows that share a scale whatever piece they came from: 128 when every piece keeps to that grid, else 1.
+std::int64_t scale_rows(const HostMatrix& matrix, std::int64_t rows_per_expert) {
+  std::int64_t at = 0;
+  for (const HostPiece& p : matrix.pieces) {
+    if (at % kScaleBlock != 0) return 1;
+    at += p.transposed ? p.data[1] : p.data[0];
+  }
+  return matrix.experts == 0 || rows_per_expert % kScaleBlock == 0 ? kScaleBlock : 1;
+}
+
+}  // namespace
+
+Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
+  const cpu::MatrixRows rows(matrix);
+  Weight w;
+  w.dtype = kept_type(rows.dtype(), type, options_.activation);
+  const std::int64_t experts = std::max(matrix.experts, 1), outputs = rows.rows() / experts, inputs = rows.inputs();
+  w.shape = matrix.experts == 0 ? Shape{outputs, inputs} : Shape{experts, outputs, inputs};
+
+  const std::int64_t stride = padded(w.dtype, inputs);
+  const std::size_t row_bytes = bytes_of(w.dtype, stride), all = row_bytes * static_cast<std::size_t>(rows.rows());
+  const bool scaled = w.dtype == DType::kF8E4M3;
+  const std::int64_t block = scaled ? scale_rows(matrix, outputs) : 1, blocks = (rows.rows() + block - 1) / block,
+                     scale_columns = (inputs + kScaleBlock - 1) / kScaleBlock;
+  const std::size_t scales_at = (all + 255) / 256 * 256;
+  w.storage = allocate(scaled ? scales_at + static_cast<std::size_t>(blocks * scale_columns) * sizeof(float) : all);
+  w.data = w.storage.view(w.dtype, {rows.rows(), stride});
+  if (scaled) w.scales = w.storage.view(DType::kF32, {blocks, scale_columns}, scales_at);
+
+  std::vector<float> scratch;
+  const auto batch = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStagingBytes / row_bytes));
+  std::vector<std::byte> staging(row_bytes * static_cast<std::size_t>(std::min(batch, rows.rows())));
+  for (std::int64_t begin = 0; begin < rows.rows(); begin += batch) {
+    const std::int64_t count = std::min(batch, rows.rows() - begin);
+    for (std::int64_t r = 0; r < count; ++r)
+      read_as(rows, begin + r, w.dtype, staging.data() + static_cast<std::size_t>(r) * row_bytes, scratch);
+    cuda::check_cuda(cudaMemcpyAsync(w.storage.data() + static_cast<std::size_t>(begin) * row_bytes, staging.data(),
+                                     static_cast<std::size_t>(count) * row_bytes, cudaMemcpyHostToDevice, stream_),
+                     "loading a weight");
+  }
+  if (scaled) {
+    std::vector<float> scales(static_cast<std::size_t>(blocks * scale_columns));
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      for (std::int64_t c = 0; c < scale_columns; ++c)
+        scales[static_cast<std::size_t>(b * scale_columns + c)] = rows.scale(b * block, c * kScaleBlock);
+    }
+    copy_to_device(w.scales, scales.data());
+  }
+  synchronize();
+  return w;
+}
+
+namespace cuda {
+
+WeightView weight_of(std::string_view op, const Weight& w) {
+  STRATA_CHECK(!w.empty() && w.data.device() == Device::kCuda, "{}: a weight that is not on the GPU", op);
+  WeightView v;
+  v.data = {w.data.raw(), w.data.stride(), elem_of(w.dtype)};
+  v.experts = static_cast<int>(w.experts());
+  v.outputs = w.outputs();
+  v.inputs = w.inputs();
+  if (!w.scales.empty()) {
+    v.scales = w.scales.data<float>();
+    v.scale_columns = w.scales.row_size();
+    v.scale_rows = w.scales.rows() == w.data.rows() ? 1 : static_cast<int>(kScaleBlock);
+  }
+  return v;
+}
+
+}  // namespace cuda
+}  // namespace strata
