@@ -3,6 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "ops/cuda/cuda_error.h"
 
 namespace strata::cuda {

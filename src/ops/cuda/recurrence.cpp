@@ -1,0 +1,114 @@
+// causal_conv, gated_delta and ssd: checks, and the choice of a kernel.
+#include "ops/cuda/recurrence.h"
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/op_checks.h"
+
+namespace strata {
+namespace {
+
+static_assert(cuda::kRowsPerTape == kTapeRows);
+
+bool uses_tapes(const Batch& batch, const Tensor& tape) { return !batch.tape.empty() && !tape.empty(); }
+
+}  // namespace
+
+void CudaOps::causal_conv(const ConvArgs& args, const Batch& batch) {
+  if (batch.shape.rows == 0) return;
+  const std::int64_t rows = batch.shape.rows, channels = args.weight[0], width = args.weight[1];
+  STRATA_CHECK(width >= 2 && width <= 5, "causal_conv: {} taps, 2 to 5 on CUDA", width);
+  STRATA_CHECK(args.activation == Activation::kSilu || args.activation == Activation::kNone, "causal_conv: activation {}",
+               static_cast<int>(args.activation));
+  STRATA_CHECK(args.out.raw() != args.x.raw(), "causal_conv: out and x are both at {}", static_cast<const void*>(args.x.raw()));
+  cuda::ConvView view;
+  view.batch = cuda::view_of("causal_conv", batch);
+  view.x = cuda::rows_of("causal_conv", "x", args.x, rows, channels);
+  view.out = cuda::rows_of("causal_conv", "out", args.out, rows, channels);
+  view.weight = cuda::vector_of("causal_conv", "weight", args.weight, channels * width);
+  view.bias = cuda::vector_of("causal_conv", "bias", args.bias, channels, true);
+  view.state = cuda::pool_of("causal_conv", "state", args.state, channels * (width - 1));
+  if (uses_tapes(batch, args.tape)) {
+    view.tape = cuda::pool_of("causal_conv", "tape", args.tape, kTapeRows * channels);
+  } else {
+    view.batch.tape = nullptr;
+  }
+  view.channels = static_cast<int>(channels);
+  view.taps = static_cast<int>(width) - 1;
+  view.activation = static_cast<int>(args.activation);
+  cuda::launch_causal_conv(view, stream_);
+}
+
+void CudaOps::gated_delta(const GatedDeltaArgs& args, const Batch& batch) {
+  if (batch.shape.rows == 0) return;
+  const std::int64_t rows = batch.shape.rows, heads = args.value_heads, keys = std::int64_t{args.key_heads} * args.key_dim,
+                     width = 2 * keys + heads * args.value_dim;
+  STRATA_CHECK(args.key_heads > 0 && heads % args.key_heads == 0, "gated_delta: {} value heads over {} key heads", heads,
+               args.key_heads);
+  cuda::GatedDeltaView view;
+  view.batch = cuda::view_of("gated_delta", batch);
+  view.qkv = cuda::rows_of("gated_delta", "qkv", args.qkv, rows, width);
+  view.a = cuda::rows_of("gated_delta", "a", args.a, rows, heads);
+  view.b = cuda::rows_of("gated_delta", "b", args.b, rows, heads);
+  view.out = cuda::rows_of("gated_delta", "out", args.out, rows, heads * args.value_dim);
+  view.a_log = cuda::vector_of("gated_delta", "a_log", args.a_log, heads);
+  view.dt_bias = cuda::vector_of("gated_delta", "dt_bias", args.dt_bias, heads);
+  view.state = cuda::pool_of("gated_delta", "state", args.state, heads * args.key_dim * args.value_dim);
+  STRATA_CHECK(args.state.dtype() == DType::kF32, "gated_delta: state of {}, expected f32", name(args.state.dtype()));
+  STRATA_CHECK(args.key_dim <= 320, "gated_delta: key_dim {}, at most 320 on CUDA", args.key_dim);
+  view.key_heads = args.key_heads;
+  view.heads = args.value_heads;
+  view.key_dim = args.key_dim;
+  view.value_dim = args.value_dim;
+  if (!uses_tapes(batch, args.tape)) {
+    view.batch.tape = nullptr;
+  } else {
+    view.tape = cuda::pool_of("gated_delta", "tape", args.tape, kTapeRows * (width + 2 * heads));
+  }
+  const bool aligned = args.key_dim == 128 && args.value_dim % 16 == 0 && args.state.stride() % 4 == 0;
+  aligned ? cuda::launch_gated_delta_step(view, stream_) : cuda::launch_gated_delta_plain(view, stream_);
+  if (!uses_tapes(batch, args.tape)) return;
+  cuda::launch_write_tapes({.tape = view.tape,
+                            .width = static_cast<int>(width + 2 * heads),
+                            .parts = {view.qkv, view.a, view.b},
+                            .widths = {static_cast<int>(width), view.heads, view.heads},
+                            .batch = view.batch},
+                           stream_);
+}
+
+void CudaOps::ssd(const SsdArgs& args, const Batch& batch) {
+  if (batch.shape.rows == 0) return;
+  const std::int64_t rows = batch.shape.rows, heads = args.heads, channels = heads * args.head_dim,
+                     width = channels + 2 * std::int64_t{args.groups} * args.state_dim;
+  STRATA_CHECK(args.groups > 0 && heads % args.groups == 0, "ssd: {} heads over {} groups", heads, args.groups);
+  STRATA_CHECK(args.state_dim <= 256, "ssd: state_dim {}, at most 256 on CUDA", args.state_dim);
+  cuda::SsdView view;
+  view.batch = cuda::view_of("ssd", batch);
+  view.xbc = cuda::rows_of("ssd", "xbc", args.xbc, rows, width);
+  view.dt = cuda::rows_of("ssd", "dt", args.dt, rows, heads);
+  view.out = cuda::rows_of("ssd", "out", args.out, rows, channels);
+  view.a_log = cuda::vector_of("ssd", "a_log", args.a_log, heads);
+  view.dt_bias = cuda::vector_of("ssd", "dt_bias", args.dt_bias, heads);
+  view.d = cuda::vector_of("ssd", "d", args.d, heads);
+  view.dt_min = args.dt_min;
+  view.dt_max = args.dt_max;
+  view.heads = args.heads;
+  view.head_dim = args.head_dim;
+  view.groups = args.groups;
+  view.state_dim = args.state_dim;
+  view.state = cuda::pool_of("ssd", "state", args.state, channels * args.state_dim);
+  if (uses_tapes(batch, args.tape)) {
+    view.tape = cuda::pool_of("ssd", "tape", args.tape, kTapeRows * (width + heads));
+  } else {
+    view.batch.tape = nullptr;
+  }
+  cuda::launch_ssd(view, stream_);
+  if (!uses_tapes(batch, args.tape)) return;
+  cuda::launch_write_tapes({.tape = view.tape,
+                            .width = static_cast<int>(width + heads),
+                            .parts = {view.xbc, view.dt, {}},
+                            .widths = {static_cast<int>(width), view.heads, 0},
+                            .batch = view.batch},
+                           stream_);
+}
+
+}  // namespace strata
