@@ -1,0 +1,68 @@
+// The backend around the ops: no GPU, uploads, graphs.
+#include "base/error.h"
+#include "cuda/parity.h"
+
+namespace strata::testing {
+namespace {
+
+TEST(CudaBackend, SaysSoWithoutGpu) {
+  if (cuda_devices() > 0) GTEST_SKIP() << "this machine has one";
+  std::string why;
+  EXPECT_EQ(cuda_devices(&why), 0);
+  EXPECT_FALSE(why.empty());
+  try {
+    make_cuda_ops();
+    FAIL() << "made a backend without a device";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("no CUDA device"), std::string::npos) << e.what();
+  }
+}
+
+class CudaBackendOnGpu : public Parity {};
+STRATA_PARITY(CudaBackendOnGpu);
+
+TEST_P(CudaBackendOnGpu, GraphReplaysOnNewData) {
+  const PageTables tables({200, 200}, 5);
+  const Pair x = activations({40, 24}, 70), out = poisoned({2, 24});
+  std::vector<const void*> addresses;
+  for (int step = 0; step < 5; ++step) {
+    const HostBatch host({{.sequence = 0, .start = step, .rows = 1 + step % 2}, {.sequence = 1, .start = 3, .rows = 2 - step % 2}}, tables);
+    Batch fixed = host.batch;
+    fixed.shape.longest_run = 2, fixed.shape.longest_context = 128;
+    HostTensor rows({2}, DType::kI32);
+    rows.view().data<std::int32_t>()[0] = 7 * step;
+    rows.view().data<std::int32_t>()[1] = 39 - step;
+    fixed.logit_rows = rows;
+    const Batch batch = upload_->send(fixed);
+    addresses.push_back(batch.logit_rows.raw());
+    gpu().run_step(batch.shape, [&] {
+      const Scratch scratch(gpu().arena());
+      const Tensor picked = gpu().make({2, 24});
+      gpu().gather_rows(picked, x.gpu, batch.logit_rows);
+      gpu().rms_norm(out.gpu, picked, {}, 1e-6F);
+    });
+    const Tensor picked = cpu().make({2, 24});
+    cpu().gather_rows(picked, x.cpu, fixed.logit_rows);
+    cpu().rms_norm(out.cpu, picked, {}, 1e-6F);
+    EXPECT_LT(distance(out), tolerance()) << "step " << step;
+  }
+  EXPECT_EQ(gpu().graphs().replays(), 3);
+  EXPECT_EQ(std::count(addresses.begin(), addresses.end(), addresses[0]), 5);
+}
+
+TEST_P(CudaBackendOnGpu, ScratchStaysWhereItIs) {
+  const auto take = [&] {
+    const Scratch scratch(gpu().arena());
+    const Tensor a = gpu().make({100, 1000}), b = gpu().make({3000, 30000});
+    return std::pair{a.raw(), b.raw()};
+  };
+  const auto first = take();
+  const auto blocks = gpu().arena().blocks();
+  EXPECT_EQ(take(), first);
+  EXPECT_EQ(gpu().arena().blocks(), blocks);
+}
+
+TEST_P(CudaBackendOnGpu, MoreMemoryThanThereIs) { EXPECT_THROW(gpu().allocate(std::size_t{1} << 44), Error); }
+
+}  // namespace
+}  // namespace strata::testing

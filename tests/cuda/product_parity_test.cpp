@@ -1,0 +1,111 @@
+// Parity of linear, expert_linear, route and combine.
+#include "cuda/parity.h"
+#include "ops/test_matrix.h"
+
+namespace strata::testing {
+namespace {
+
+class ProductParity : public Parity {};
+STRATA_PARITY(ProductParity);
+
+// Pieces of bf16, or of f8 with a scale for every 128 x 128 block.
+struct Matrix {
+  std::deque<test::Owned> owned;
+  HostMatrix matrix;
+};
+
+Matrix random_weights(DType dtype, const std::vector<int>& piece_rows, std::int64_t inputs, unsigned seed, int experts = 0) {
+  Matrix m;
+  m.matrix.experts = experts;
+  for (const int rows : piece_rows) {
+    m.owned.push_back(test::random_matrix(dtype, rows, inputs, seed++));
+    HostPiece piece{m.owned.back().tensor, {}, false};
+    if (dtype == DType::kF8E4M3) {
+      m.owned.push_back(test::random_matrix(DType::kF32, (rows + 127) / 128, (inputs + 127) / 128, seed++));
+      piece.scales = m.owned.back().tensor;
+    }
+    m.matrix.pieces.push_back(piece);
+  }
+  return m;
+}
+
+TEST_P(ProductParity, Linear) {
+  struct Case {
+    int rows, outputs, inputs;
+    bool bias, wide_out;
+  };
+  unsigned seed = 100;
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kF32}) {
+    for (const Case& c : {Case{1, 16, 64, false, false}, {1, 300, 2048, true, false}, {3, 129, 37, true, true}, {8, 48, 512, false, true},
+                          {9, 1, 256, true, false}, {16, 200, 1000, false, false}, {17, 64, 96, true, false}, {65, 130, 264, false, true},
+                          {150, 257, 384, true, false}, {64, 256, 1024, false, false}, {300, 384, 520, false, false}}) {
+      const Matrix m = random_weights(dtype, {c.outputs}, c.inputs, seed += 10);
+      const WeightPair w = weight(m.matrix);
+      const Pair x = activations({c.rows, c.inputs + 8}, seed + 1), bias = vector(c.outputs, seed + 2);
+      const Pair out = c.wide_out ? poisoned({c.rows, c.outputs + 5}, DType::kF32) : poisoned({c.rows, c.outputs + 5});
+      const Pair part = out.columns(0, c.outputs), in = x.columns(0, c.inputs);
+      cpu().linear(part.cpu, in.cpu, w.cpu, c.bias ? bias.cpu : Tensor());
+      gpu().linear(part.gpu, in.gpu, w.gpu, c.bias ? bias.gpu : Tensor());
+      EXPECT_LT(distance(out), tolerance()) << name(dtype) << " " << c.rows << "x" << c.outputs << "x" << c.inputs;
+    }
+  }
+}
+
+TEST_P(ProductParity, StackedPieces) {
+  for (const auto& rows : {std::vector<int>{128, 256, 64}, std::vector<int>{40, 130, 7}}) {
+    const Matrix m = random_weights(DType::kF8E4M3, rows, 300, 500);
+    const WeightPair w = weight(m.matrix);
+    const std::int64_t outputs = w.cpu.outputs();
+    const Pair x = activations({5, 300}, 501), out = poisoned({5, outputs});
+    cpu().linear(out.cpu, x.cpu, w.cpu, {});
+    gpu().linear(out.gpu, x.gpu, w.gpu, {});
+    EXPECT_LT(distance(out), tolerance()) << outputs;
+  }
+}
+
+TEST_P(ProductParity, RouteAndExperts) {
+  struct Case {
+    int rows, experts, k, inputs, outputs;
+    Scoring scoring;
+    int groups, top_groups;
+    bool bias, normalise;
+  };
+  unsigned seed = 1000;
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    for (const Case& c : {Case{1, 16, 4, 64, 96, Scoring::kSoftmax, 1, 1, false, true}, {5, 33, 3, 40, 37, Scoring::kTopKSoftmax, 1, 1, true, true},
+                          {70, 32, 6, 128, 64, Scoring::kSigmoid, 8, 3, true, true}, {33, 256, 8, 256, 128, Scoring::kSoftmax, 1, 1, false, false},
+                          {500, 8, 2, 96, 200, Scoring::kSoftmax, 1, 1, false, true}}) {
+      seed += 20;
+      const Pair logits = both(random_tensor({c.rows, c.experts}, seed), DType::kF32), choice = vector(c.experts, seed + 1, 0.1F);
+      RouteArgs args{.logits = logits.cpu, .bias = c.bias ? choice.cpu : Tensor(), .scoring = c.scoring, .groups = c.groups,
+                     .top_groups = c.top_groups, .normalise = c.normalise, .scale = 1.7F};
+      const Routing on_cpu = cpu().route(args, c.k);
+      args.logits = logits.gpu;
+      if (c.bias) args.bias = choice.gpu;
+      const Routing on_gpu = gpu().route(args, c.k);
+      EXPECT_EQ(distance({on_cpu.expert, on_gpu.expert}), 0) << c.experts;
+      EXPECT_EQ(distance({on_cpu.order, on_gpu.order}), 0) << c.experts;
+      EXPECT_EQ(distance({on_cpu.first, on_gpu.first}), 0) << c.experts;
+      EXPECT_LT(distance({on_cpu.weight, on_gpu.weight}), 1e-5) << c.experts;
+
+      const Matrix m = random_weights(dtype, std::vector<int>(static_cast<std::size_t>(c.experts), c.outputs), c.inputs, seed + 2, c.experts);
+      const Matrix back = random_weights(dtype, std::vector<int>(static_cast<std::size_t>(c.experts), c.inputs), c.outputs, seed + 3, c.experts);
+      const WeightPair up = weight(m.matrix), down = weight(back.matrix);
+      const Pair x = activations({c.rows, c.inputs}, seed + 4), bias = both(random_tensor({c.experts, c.outputs}, seed + 5), DType::kF32);
+      const Pair hidden = poisoned({c.rows * c.k, c.outputs}), y = poisoned({c.rows * c.k, c.inputs}), out = poisoned({c.rows, c.inputs});
+      cpu().expert_linear(hidden.cpu, x.cpu, on_cpu, up.cpu, bias.cpu);
+      gpu().expert_linear(hidden.gpu, x.gpu, on_gpu, up.gpu, bias.gpu);
+      EXPECT_LT(distance(hidden), tolerance()) << name(dtype) << " up " << c.experts;
+      cpu().expert_linear(y.cpu, hidden.cpu, on_cpu, down.cpu, {});
+      gpu().expert_linear(y.gpu, hidden.gpu, on_gpu, down.gpu, {});
+      EXPECT_LT(distance(y), 2 * tolerance()) << name(dtype) << " down " << c.experts;
+      const Pair shared = activations({c.rows, c.inputs}, seed + 6), gate = activations({c.rows, 1}, seed + 7);
+      cpu().combine(out.cpu, y.cpu, on_cpu, shared.cpu, gate.cpu);
+      gpu().combine(out.gpu, y.gpu, on_gpu, shared.gpu, gate.gpu);
+      EXPECT_LT(distance(out), 2 * tolerance()) << name(dtype) << " combine " << c.experts;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::testing
