@@ -2,7 +2,7 @@
 
 namespace strata {
 
-void Linear::operator()(Tensor out, Tensor x, const Batch&, Ops& ops) const { ops.linear(out, x, weight_, bias_); }
+void Linear::operator()(Tensor out, Tensor x, const Batch&, Ops& ops) const { ops.linear(out, x, *weight_, bias_); }
 
 Tensor Linear::operator()(Tensor x, const Batch& batch, Ops& ops) const {
   return (*this)(x, batch, ops, ops.activation());

@@ -1,6 +1,7 @@
 // Linear: a product with a loaded matrix, which may be several published matrices fused by rows.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,17 @@ class Linear {
  public:
   Linear() = default;
   Linear(Weight weight, Tensor bias, std::vector<LinearPart> parts)
+      : Linear(std::make_shared<const Weight>(std::move(weight)), bias, std::move(parts)) {}
+  // Over a matrix that something else uses too: a head tied to the embedding.
+  Linear(std::shared_ptr<const Weight> weight, Tensor bias, std::vector<LinearPart> parts)
       : weight_(std::move(weight)), bias_(bias), parts_(std::move(parts)) {}
 
-  bool empty() const { return weight_.empty(); }
-  const Weight& weight() const { return weight_; }
+  bool empty() const { return weight_ == nullptr; }
+  const Weight& weight() const { return *weight_; }
+  std::shared_ptr<const Weight> share() const { return weight_; }
   const std::vector<LinearPart>& parts() const { return parts_; }
-  std::int64_t outputs() const { return weight_.outputs(); }
-  std::int64_t inputs() const { return weight_.inputs(); }
+  std::int64_t outputs() const { return weight_->outputs(); }
+  std::int64_t inputs() const { return weight_->inputs(); }
 
   // Into `out`, or into new scratch of the activation type or of `dtype`.
   void operator()(Tensor out, Tensor x, const Batch& batch, Ops& ops) const;
@@ -40,7 +45,7 @@ class Linear {
   Tensor operator()(Tensor x, const Batch& batch, Ops& ops, DType dtype) const;
 
  private:
-  Weight weight_;   // [N, K]
+  std::shared_ptr<const Weight> weight_;  // [N, K]
   Tensor bias_;     // [N] f32 or empty
   std::vector<LinearPart> parts_;
 };

@@ -1,0 +1,13 @@
+// The families' registry rows, by the file that builds them.
+#pragma once
+
+#include <vector>
+
+#include "model/registry.h"
+
+namespace strata {
+
+std::vector<Family> decoder_families();
+std::vector<Family> qwen_hybrid_families();
+
+}  // namespace strata

@@ -1,0 +1,150 @@
+// The Qwen hybrids: qwen3_next, qwen3_5, qwen3_5_moe. Gated delta nets with full attention every few layers, dense or MoE
+// feed-forwards, and a multi-token-prediction head.
+#include <algorithm>
+#include <cmath>
+
+#include "layers/gated_delta_net.h"
+#include "model/families/blocks.h"
+#include "model/families/families.h"
+#include "model/rope.h"
+
+namespace strata {
+namespace {
+
+constexpr float kZeroCentred = 1;  // norms multiply by 1 + w, but for the delta net's own
+
+std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, std::shared_ptr<const Rope> rope, int skip = 0) {
+  const Weights a = w.at("self_attn");
+  const bool gated = w.config().get_bool("attn_output_gate", true), bias = w.config().get_bool("attention_bias", false);
+  const std::int64_t H = c.heads, Dh = c.head_dim, kv = std::int64_t{c.kv_heads} * Dh;
+  // Each head's rows are query | gate.
+  const LinearPart q = gated ? LinearPart{"q_proj", H * 2 * Dh, head_rows(H, 2 * Dh, 0, Dh) + head_rows(H, 2 * Dh, Dh, Dh), bias}
+                             : LinearPart{"q_proj", H * Dh, {}, bias};
+  AttentionWeights weights{
+      .sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps, kZeroCentred)},
+      .qkv = a.linear({q, {.name = "k_proj", .outputs = kv, .bias = bias}, {.name = "v_proj", .outputs = kv, .bias = bias}}, c.dim),
+      .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, H * Dh),
+      .q_norm = a.norm("q_norm", Dh, c.eps, kZeroCentred).weight,
+      .k_norm = a.norm("k_norm", Dh, c.eps, kZeroCentred).weight,
+      .norm_eps = c.eps,
+      .rope = std::move(rope)};
+  const AttentionConfig config{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
+                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)), .skip = skip, .gated = gated};
+  return std::make_unique<Attention>(config, std::move(weights));
+}
+
+// The input projections in the order q | k | v | z | b | a, from either way of packing them.
+Linear delta_inputs(const Weights& a, const GatedDeltaNetConfig& g, std::int64_t dim) {
+  const std::int64_t Hk = g.key_heads, Hv = g.value_heads, K = g.key_dim, V = g.value_dim, r = Hv / Hk;
+  if (!a.has("in_proj_qkvz.weight")) {
+    return a.linear({{.name = "in_proj_qkv", .outputs = 2 * Hk * K + Hv * V}, {.name = "in_proj_z", .outputs = Hv * V},
+                     {.name = "in_proj_b", .outputs = Hv}, {.name = "in_proj_a", .outputs = Hv}}, dim);
+  }
+  // Qwen3-Next: each key head's rows are q | k | v and z of its r value heads; and b | a of them.
+  const std::int64_t group = 2 * K + 2 * r * V;
+  return a.linear({{.name = "in_proj_qkvz", .outputs = Hk * group,
+                    .rows = head_rows(Hk, group, 0, K) + head_rows(Hk, group, K, K) + head_rows(Hk, group, 2 * K, r * V) +
+                            head_rows(Hk, group, 2 * K + r * V, r * V)},
+                   {.name = "in_proj_ba", .outputs = 2 * Hv, .rows = head_rows(Hk, 2 * r, 0, r) + head_rows(Hk, 2 * r, r, r)}}, dim);
+}
+
+std::unique_ptr<TransformerLayer> delta_net(const Weights& w, const TextConfig& c) {
+  const Json& j = w.config();
+  const Weights a = w.at("linear_attn");
+  const GatedDeltaNetConfig g{.key_heads = j.get_int("linear_num_key_heads"), .value_heads = j.get_int("linear_num_value_heads"),
+                              .key_dim = j.get_int("linear_key_head_dim"), .value_dim = j.get_int("linear_value_head_dim"),
+                              .conv_width = j.get_int("linear_conv_kernel_dim", 4)};
+  const std::int64_t values = std::int64_t{g.value_heads} * g.value_dim, channels = 2 * std::int64_t{g.key_heads} * g.key_dim + values;
+  GatedDeltaNetWeights weights{
+      .sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps, kZeroCentred)},
+      .in = delta_inputs(a, g, c.dim),
+      .conv = a.vector("conv1d.weight", {channels, 1, g.conv_width}).reshape({channels, g.conv_width}),
+      .a_log = a.vector("A_log", {g.value_heads}),
+      .dt_bias = a.vector("dt_bias", {g.value_heads}),
+      .norm = a.norm("norm", g.value_dim, c.eps),
+      .out = a.linear({{.name = "out_proj", .outputs = c.dim}}, values)};
+  return std::make_unique<GatedDeltaNet>(g, std::move(weights));
+}
+
+std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c) {
+  const Json& j = w.config();
+  const Weights m = w.at("mlp");
+  const int experts = j.get_int("num_experts");
+  MoeWeights weights{.sublayer = {.norm = w.norm("post_attention_layernorm", c.dim, c.eps, kZeroCentred)},
+                     .router = m.exact({{.name = "gate", .outputs = experts}}, c.dim)};
+  load_experts(weights, m, experts, j.get_int("moe_intermediate_size"), c.dim);
+  if (const int shared = j.get_int("shared_expert_intermediate_size", 0); shared > 0) {
+    weights.shared = load_swiglu(m.at("shared_expert"), shared, c.dim, c.activation);
+    weights.shared_gate = m.exact({{.name = "shared_expert_gate", .outputs = 1}}, c.dim);
+  }
+  const MoeConfig config{.experts = experts, .top_k = j.get_int("num_experts_per_tok"),
+                         .normalise = j.get_bool("norm_topk_prob", true), .activation = c.activation};
+  return std::make_unique<Moe>(config, std::move(weights));
+}
+
+void add_feed_forward(Model& model, const Weights& w, const TextConfig& c, int block) {
+  if (w.has("mlp.gate.weight")) return add_layer(model, block, "moe", moe(w, c));
+  add_layer(model, block, "mlp",
+            std::make_unique<Mlp>(Sublayer{.norm = w.norm("post_attention_layernorm", c.dim, c.eps, kZeroCentred)},
+                                  load_swiglu(w.at("mlp"), c.ffn, c.dim, c.activation)));
+}
+
+bool full_attention(const Json& config, int layer) {
+  const std::vector<std::string> types = layer_types(config);
+  if (!types.empty()) return types[static_cast<std::size_t>(layer)] == "full_attention";
+  return (layer + 1) % config.get_int("full_attention_interval", 4) == 0;
+}
+
+// The head drafts from the token before a row and the row's own token: row j's entry is that of token j, at position j
+// (rotations are relative). Token 0 has no predecessor, so its entry is never seen.
+std::unique_ptr<const Model> mtp_head(const Model& target, const Weights& w, const TextConfig& c, const std::shared_ptr<const Rope>& rope) {
+  auto model = std::make_unique<Model>();
+  model->architecture = "mtp";
+  model->vocab_size = c.vocab;
+  model->hidden_size = c.dim;
+  model->max_context = c.max_context;
+  model->embedding = target.embedding;
+  model->head = target.head;
+  model->norm = w.norm("norm", c.dim, c.eps, kZeroCentred);
+  model->fusion = std::make_unique<const Fusion>(Fusion{.embedding_norm = w.norm("pre_fc_norm_embedding", c.dim, c.eps, kZeroCentred),
+                                                        .hidden_norm = w.norm("pre_fc_norm_hidden", c.dim, c.eps, kZeroCentred),
+                                                        .fc = w.linear({{.name = "fc", .outputs = c.dim}}, 2 * std::int64_t{c.dim})});
+  for (int i = 0; i < w.config().get_int("mtp_num_hidden_layers", 1); ++i) {
+    add_layer(*model, i, "attention", attention(w.layer(i), c, rope, 1));
+    add_feed_forward(*model, w.layer(i), c, i);
+  }
+  return model;
+}
+
+Model build(const Weights& w) {
+  const TextConfig c(w.config());
+  const auto rope = load_rope(w.config(), c.head_dim, w.ops());
+  Model model;
+  load_ends(model, w, c, kZeroCentred);
+  for (int i = 0; i < c.layers; ++i) {
+    const Weights layer = w.layer(i);
+    if (full_attention(w.config(), i)) {
+      add_layer(model, i, "attention", attention(layer, c, rope));
+    } else {
+      add_layer(model, i, "gated_delta_net", delta_net(layer, c));
+    }
+    add_feed_forward(model, layer, c, i);
+  }
+  if (w.has("mtp.fc.weight")) model.mtp = mtp_head(model, w.at("mtp"), c, rope);
+  return model;
+}
+
+}  // namespace
+
+std::vector<Family> qwen_hybrid_families() {
+  return {
+      {"qwen3_next", {"Qwen3NextForCausalLM"}, {"qwen3_next"}, "Qwen3-Next: gated delta nets and gated attention",
+       {"hybrid", "MoE", "shared expert", "MTP"}, build},
+      {"qwen3_5", {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"}, {"qwen3_5_text", "qwen3_5"},
+       "Qwen3.5, dense: gated delta nets and gated attention", {"hybrid", "MTP", "M-RoPE"}, build},
+      {"qwen3_5_moe", {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"}, {"qwen3_5_moe_text", "qwen3_5_moe"},
+       "Qwen3.5, mixture of experts", {"hybrid", "MoE", "shared expert", "MTP", "M-RoPE"}, build},
+  };
+}
+
+}  // namespace strata
