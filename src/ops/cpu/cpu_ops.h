@@ -15,7 +15,7 @@ struct CpuOptions {
 };
 
 // One thread drives it. Results do not depend on the number of threads nor on what else is in the batch.
-class CpuOps final : public Ops {
+class CpuOps : public Ops {
  public:
   explicit CpuOps(const CpuOptions& options = {});
   ~CpuOps() override;
