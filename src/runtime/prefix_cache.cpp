@@ -1,0 +1,184 @@
+#include "runtime/prefix_cache.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "ops/batch.h"
+
+namespace strata {
+
+PrefixCache::PrefixCache(RefPool& pages, RefPool& slots, bool needs_state)
+    : page_pool_(pages), slot_pool_(slots), needs_state_(needs_state) {}
+
+PrefixCache::~PrefixCache() { clear(); }
+
+PrefixCache::Node* PrefixCache::child(Node& node, std::span<const int> page_tokens) const {
+  const std::uint64_t hash = XXH3_64bits(page_tokens.data(), page_tokens.size_bytes());
+  const auto [begin, end] = node.children.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    if (std::equal(page_tokens.begin(), page_tokens.end(), it->second->tokens.begin())) return it->second.get();
+  }
+  return nullptr;
+}
+
+void PrefixCache::touch(Node* node) {
+  for (; node->parent != nullptr; node = node->parent) order_.splice(order_.begin(), order_, node->order);
+}
+
+PrefixHit PrefixCache::match(const std::string& root, std::span<const int> tokens) {
+  PrefixHit hit;
+  const std::size_t most = tokens.empty() ? 0 : (tokens.size() - 1) / kPageTokens;  // one token is left to compute
+  if (most == 0) return hit.reason = "short", hit;
+  const auto found = roots_.find(root);
+  if (found == roots_.end()) return hit.reason = "unknown", hit;
+
+  Node* node = &found->second;
+  Node* usable = nullptr;
+  std::vector<int> path;
+  std::size_t depth = 0;
+  while (path.size() < most) {
+    Node* next = child(*node, tokens.subspan(path.size() * kPageTokens, kPageTokens));
+    if (next == nullptr) break;
+    node = next;
+    path.push_back(node->page);
+    if (!needs_state_ || node->slot >= 0) {
+      usable = node;
+      depth = path.size();
+    }
+  }
+  hit.matched = static_cast<int>(path.size()) * kPageTokens;
+  if (!path.empty()) touch(node);
+  if (usable == nullptr) return hit.reason = path.empty() ? "unknown" : "no_snapshot", hit;
+
+  path.resize(depth);
+  hit.tokens = static_cast<int>(depth) * kPageTokens;
+  for (const int page : path) page_pool_.retain(page);
+  hit.pages = std::move(path);
+  if (usable->slot >= 0) {
+    hit.slot = usable->slot;
+    slot_pool_.retain(hit.slot);
+  }
+  return hit;
+}
+
+void PrefixCache::insert(const std::string& root, std::span<const int> tokens, std::span<const int> pages) {
+  STRATA_CHECK(tokens.size() >= pages.size() * kPageTokens, "{} tokens for {} pages", tokens.size(), pages.size());
+  if (pages.empty()) return;
+  const auto at_root = roots_.try_emplace(root).first;
+  Node* node = &at_root->second;
+  node->root = &at_root->first;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    const auto page_tokens = tokens.subspan(i * kPageTokens, kPageTokens);
+    Node* next = child(*node, page_tokens);
+    if (next == nullptr) {
+      auto fresh = std::make_unique<Node>();
+      next = fresh.get();
+      next->parent = node;
+      next->tokens.assign(page_tokens.begin(), page_tokens.end());
+      next->hash = XXH3_64bits(page_tokens.data(), page_tokens.size_bytes());
+      next->page = pages[i];
+      page_pool_.retain(pages[i]);
+      order_.push_front(next);
+      next->order = order_.begin();
+      node->children.emplace(next->hash, std::move(fresh));
+    }
+    node = next;
+  }
+  touch(node);
+}
+
+bool PrefixCache::attach(const std::string& root, std::span<const int> tokens, int slot) {
+  STRATA_CHECK(tokens.size() % kPageTokens == 0, "a snapshot after {} tokens is not at a page boundary", tokens.size());
+  const auto found = roots_.find(root);
+  if (found == roots_.end() || tokens.empty()) return false;
+  Node* node = &found->second;
+  for (std::size_t at = 0; at < tokens.size(); at += kPageTokens) {
+    node = child(*node, tokens.subspan(at, kPageTokens));
+    if (node == nullptr) return false;
+  }
+  if (node->slot >= 0) return false;
+  node->slot = slot;
+  slot_pool_.retain(slot);
+  ++snapshots_;
+  return true;
+}
+
+void PrefixCache::drop_slot(Node& node) {
+  if (node.slot < 0) return;
+  slot_pool_.release(node.slot);
+  node.slot = -1;
+  --snapshots_;
+}
+
+void PrefixCache::remove(Node* leaf) {
+  STRATA_CHECK(leaf->children.empty(), "eviction of a node with {} children", leaf->children.size());
+  drop_slot(*leaf);
+  page_pool_.release(leaf->page);
+  order_.erase(leaf->order);
+  auto& siblings = leaf->parent->children;
+  const auto [begin, end] = siblings.equal_range(leaf->hash);
+  Node* parent = leaf->parent;
+  siblings.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == leaf; }));
+  if (parent->parent == nullptr && parent->children.empty()) roots_.erase(roots_.find(*parent->root));
+}
+
+bool PrefixCache::evict_page() {
+  for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
+    Node* node = *it;
+    if (!node->children.empty() || page_pool_.refs(node->page) > 1) continue;
+    if (node->slot >= 0 && slot_pool_.refs(node->slot) > 1) continue;
+    remove(node);
+    return true;
+  }
+  return false;
+}
+
+bool PrefixCache::evict_slot() {
+  for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
+    if ((*it)->slot < 0 || slot_pool_.refs((*it)->slot) > 1) continue;
+    drop_slot(**it);
+    return true;
+  }
+  return false;
+}
+
+void PrefixCache::clear() {
+  while (!order_.empty()) remove(order_.back());
+  roots_.clear();
+}
+
+void PrefixCache::forget(const std::string& root) {
+  const auto found = roots_.find(root);
+  if (found == roots_.end()) return;
+  std::vector<Node*> nodes;  // parents first
+  for (auto& [hash, node] : found->second.children) nodes.push_back(node.get());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (auto& [hash, node] : nodes[i]->children) nodes.push_back(node.get());
+  }
+  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) remove(*it);
+}
+
+int PrefixCache::evictable_pages() const {
+  return static_cast<int>(std::count_if(order_.begin(), order_.end(), [&](const Node* n) { return page_pool_.refs(n->page) == 1; }));
+}
+
+std::vector<PrefixCache::Entry> PrefixCache::entries() const {
+  std::vector<Entry> out;
+  for (const auto& [root, top] : roots_) {
+    std::vector<std::pair<const Node*, std::vector<int>>> todo;
+    for (const auto& [hash, node] : top.children) todo.emplace_back(node.get(), node->tokens);
+    for (std::size_t i = 0; i < todo.size(); ++i) {
+      const auto [node, tokens] = todo[i];
+      out.push_back({root, tokens, node->page, node->slot});
+      for (const auto& [hash, next] : node->children) {
+        auto longer = tokens;
+        longer.insert(longer.end(), next->tokens.begin(), next->tokens.end());
+        todo.emplace_back(next.get(), std::move(longer));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace strata

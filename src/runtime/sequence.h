@@ -1,0 +1,47 @@
+// Sequence: one request on its way: the tokens known, how many are computed, and what it holds of the pools.
+#pragma once
+
+#include <vector>
+
+#include "runtime/request.h"
+#include "runtime/sampler.h"
+
+namespace strata {
+
+// Owned by the engine's thread. Its state after `computed` tokens lies in `slot`, or in `slot` plus the first `tape_rows`
+// rows of its tape when it is lazy, or in `start_slot` (a cached snapshot, never written) until its first step has run.
+struct Sequence {
+  RequestId id = 0;
+  Request request;
+  EventSink sink;
+  std::string root;                 // of the prefix cache: adapter, generation and salt
+  int adapter = -1;                 // LoRA slot of its rows; -1 = base
+  std::uint64_t seed = 0;
+  int limit = 0;                    // tokens it may reach, prompt included
+
+  std::vector<int> tokens;          // prompt, then output; the last one may not be computed yet
+  int prompt_tokens = 0;
+  int computed = 0;                 // tokens whose keys, values and state are in memory
+  std::vector<int> pages;
+  int slot = -1, start_slot = -1;
+  int tape = -1, tape_rows = 0;
+
+  std::vector<int> snapshots_at;    // token counts (whole pages, ascending) at which the prompt's state is to be kept
+  int boundary_slot = -1, boundary_tokens = 0;  // the state at the last page boundary passed; 0 = none
+
+  std::vector<int> drafts;          // proposed for this step, after tokens.back()
+  int draft_index = -1;             // place in the drafter, while running
+  TokenHistory history;
+  std::vector<TokenLogprob> prompt_logprobs;
+  Usage usage;
+
+  Clock::time_point arrived, admitted, last_token;
+  bool first_token_sent = false;
+  bool abort = false;
+
+  int known() const { return static_cast<int>(tokens.size()); }
+  int remaining() const { return known() - computed; }        // 1 = decoding, more = prefill
+  int output_tokens() const { return known() - prompt_tokens; }
+};
+
+}  // namespace strata
