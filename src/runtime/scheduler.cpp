@@ -1,0 +1,102 @@
+#include "runtime/scheduler.h"
+
+#include <algorithm>
+
+namespace strata {
+
+Scheduler::Scheduler(Residency& residency, const SchedulerOptions& options) : residency_(residency), options_(options) {
+  options_.max_batch_tokens = std::max(options_.max_batch_tokens, options_.max_sequences);
+}
+
+double Scheduler::rank(const Sequence& s, Clock::time_point now) const {
+  return s.request.priority + std::chrono::duration<double>(now - s.arrived).count() / options_.aging_seconds;
+}
+
+void Scheduler::add(Sequence* sequence) { waiting_.push_back(sequence); }
+
+void Scheduler::remove(Sequence* sequence) {
+  std::erase(waiting_, sequence);
+  std::erase(running_, sequence);
+}
+
+void Scheduler::begin(Clock::time_point now, StepPlan& plan) {
+  plan.clear();
+  budget_ = options_.max_batch_tokens;
+  prefilled_ = drafting_ = 0;
+  std::stable_sort(running_.begin(), running_.end(),
+                   [&](const Sequence* a, const Sequence* b) { return rank(*a, now) > rank(*b, now); });
+  decoding_.clear();
+  prefilling_.clear();
+  for (Sequence* s : running_) (s->remaining() == 1 ? decoding_ : prefilling_).push_back(s);
+}
+
+void Scheduler::preempt(Sequence& s, StepPlan& plan) {
+  residency_.publish(s, true);
+  residency_.release(s);
+  std::erase(running_, &s);
+  std::erase_if(plan.runs, [&](const Run& r) {
+    if (r.sequence == &s) budget_ += r.rows + r.drafts;
+    return r.sequence == &s;
+  });
+  std::replace(decoding_.begin(), decoding_.end(), &s, static_cast<Sequence*>(nullptr));
+  std::replace(prefilling_.begin(), prefilling_.end(), &s, static_cast<Sequence*>(nullptr));
+  waiting_.push_back(&s);
+  plan.preempted.push_back(&s);
+}
+
+bool Scheduler::make_room(Sequence& s, int tokens, StepPlan& plan) {
+  while (!residency_.grow(s, tokens)) {
+    Sequence* youngest = running_.back();  // running_ is in the order of rank
+    preempt(*youngest, plan);
+    if (youngest == &s) return false;
+  }
+  return true;
+}
+
+void Scheduler::plan_decode(Sequence& s, int drafts, StepPlan& plan) {
+  if (budget_ == 0 || !make_room(s, s.known(), plan)) return;
+  // Drafts take what is left over: rows beside one for every other decode, pages that are free or cached.
+  drafts = std::min({drafts, kTapeRows - 1, s.limit - s.known(), budget_ - static_cast<int>(decoding_.size())});
+  if (drafts > 0 && drafting_ == options_.verify_sequences) {
+    plan.drafts_split = true;
+    drafts = 0;
+  }
+  if (drafts <= 0 || s.start_slot >= 0 || !residency_.grow(s, s.known() + drafts)) drafts = 0;
+  if (drafts > 0) ++drafting_;
+  plan.runs.push_back({&s, 1, drafts});
+  budget_ -= 1 + drafts;
+}
+
+void Scheduler::plan_prefills(int prefill_rows, StepPlan& plan) {
+  for (Sequence* s : prefilling_) {
+    if (s == nullptr) continue;
+    const int most = decoding_.empty() ? budget_ : std::min(budget_, prefill_rows - prefilled_);
+    const int rows = std::min(s->remaining(), most);
+    if (rows <= 0) break;
+    plan.runs.push_back({s, rows, 0});
+    budget_ -= rows;
+    prefilled_ += rows;
+  }
+}
+
+void Scheduler::plan_admissions(Clock::time_point now, int prefill_rows, StepPlan& plan) {
+  if (waiting_.empty() || !plan.preempted.empty()) return;
+  std::stable_sort(waiting_.begin(), waiting_.end(),
+                   [&](const Sequence* a, const Sequence* b) { return rank(*a, now) > rank(*b, now); });
+  std::size_t taken = 0;
+  while (taken < waiting_.size() && static_cast<int>(running_.size()) < options_.max_sequences) {
+    const int most = decoding_.empty() ? budget_ : std::min(budget_, prefill_rows - prefilled_);
+    if (most <= 0 || !residency_.admit(*waiting_[taken])) break;
+    Sequence& s = *waiting_[taken++];
+    s.admitted = now;
+    running_.push_back(&s);
+    plan.admitted.push_back(&s);
+    const int rows = std::min(s.remaining(), most);
+    plan.runs.push_back({&s, rows, 0});
+    budget_ -= rows;
+    prefilled_ += rows;
+  }
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(taken));
+}
+
+}  // namespace strata
