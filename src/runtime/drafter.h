@@ -20,6 +20,7 @@ struct StepRun {
   int first_row = 0, rows = 0, valid = 0;
   int start = 0;              // index of the first row in its sequence
   int state_in = -1;          // slot the run started from
+  bool ends = false;          // the sequence stops running after this step
 };
 
 struct FinishedStep {
