@@ -20,6 +20,7 @@ struct EngineOptions {
   int max_context = 0;           // tokens of one sequence; 0 = the model's own limit
   int max_sequences = 32;        // running at once
   int max_batch_tokens = 512;    // rows of a step
+  int max_waiting = 4096;        // requests that may wait; more are refused
   int kv_pages = 0;              // 0 = from `memory_bytes`
   int state_slots = 0;           // 0 = from `memory_bytes`
   std::size_t memory_bytes = std::size_t{1} << 30;  // for pages and slots together when their numbers are not given
@@ -28,6 +29,7 @@ struct EngineOptions {
   int snapshot_interval_pages = 16;  // a snapshot every so many pages of a long prompt
   std::string speculate = "none";  // none, mtp, ngram, or draft=PATH
   int draft_tokens = 0;          // 0 = chosen by measured cost
+  bool lazy_slots = true;        // verify on tapes; false = a slot for every row, for comparison
 };
 
 // What callers need to know of the model without seeing it.

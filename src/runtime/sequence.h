@@ -18,6 +18,7 @@ struct Sequence {
   int adapter = -1;                 // LoRA slot of its rows; -1 = base
   std::uint64_t seed = 0;
   int limit = 0;                    // tokens it may reach, prompt included
+  std::vector<int> ends;            // its end tokens: the model's and the request's
 
   std::vector<int> tokens;          // prompt, then output; the last one may not be computed yet
   int prompt_tokens = 0;
@@ -37,7 +38,6 @@ struct Sequence {
 
   Clock::time_point arrived, admitted, last_token;
   bool first_token_sent = false;
-  bool abort = false;
 
   int known() const { return static_cast<int>(tokens.size()); }
   int remaining() const { return known() - computed; }        // 1 = decoding, more = prefill

@@ -1,0 +1,246 @@
+#include "runtime/engine_core.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "runtime/mtp_drafter.h"
+#include "runtime/ngram_drafter.h"
+
+namespace strata {
+namespace {
+
+double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
+
+std::vector<StateSpec> all_specs(const Model& model, const EngineOptions& options) {
+  std::vector<StateSpec> specs = model.states();
+  if (options.speculate == "mtp") {
+    if (!model.mtp) throw Error("this model has no MTP head to draft with (--speculate mtp); try ngram");
+    const auto head = model.mtp->states();
+    specs.insert(specs.end(), head.begin(), head.end());
+    specs.emplace_back(Recurrent{.tensors = {Shape{model.hidden_size}}, .tape = {}});
+  }
+  return specs;
+}
+
+int context_of(const Model& model, const EngineOptions& options) {
+  return options.max_context > 0 ? std::min(options.max_context, model.max_context) : model.max_context;
+}
+
+// Splits the memory between pages and slots where their numbers are not given.
+ResidencyOptions size_pools(const Model& model, const EngineOptions& options, std::span<const StateSpec> specs) {
+  ResidencyOptions r;
+  r.prefix_cache = options.prefix_cache;
+  r.needs_state = has_recurrent(std::span(specs).first(model.layers.size()));
+  r.snapshot_interval_pages = options.snapshot_interval_pages;
+  const std::size_t page = MemoryPools::page_bytes(specs, options.kv_dtype), slot = MemoryPools::slot_bytes(specs);
+  const bool lazy = options.speculate != "none" && options.lazy_slots && can_replay(std::span(specs).first(model.layers.size()));
+  r.sizes.tapes = lazy ? options.max_sequences : 0;
+  // Each running sequence has a slot and one for its last page boundary; eager verification takes one a row.
+  const int least_slots = 1 + 2 * options.max_sequences + (options.speculate != "none" && !lazy ? kTapeRows * 4 : 0);
+  const std::size_t half = options.memory_bytes / 2;
+  const auto fitting = [](std::size_t bytes, std::size_t each) { return static_cast<int>(std::min<std::size_t>(bytes / std::max<std::size_t>(each, 1), 1 << 20)); };
+  r.sizes.slots = options.state_slots > 0 ? options.state_slots
+                  : r.needs_state         ? std::max(least_slots, fitting(half, slot))
+                                          : least_slots;
+  const std::size_t slots_bytes = static_cast<std::size_t>(r.sizes.slots) * slot;
+  const std::size_t left = options.memory_bytes > slots_bytes ? options.memory_bytes - slots_bytes : 0;
+  const int most_pages = (context_of(model, options) + kPageTokens - 1) / kPageTokens * (options.max_sequences * 4);
+  r.sizes.pages = options.kv_pages > 0 ? options.kv_pages : std::clamp(fitting(left, page), 1, most_pages);
+  if (r.sizes.slots < 2) throw Error("{} state slots: at least 2 are needed", r.sizes.slots);
+  return r;
+}
+
+}  // namespace
+
+EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> ops, const ModelInfo& info,
+                       const EngineOptions& options, const DrafterFactory& drafter)
+    : model_(std::move(model)), ops_(std::move(ops)), info_(info), options_(options), specs_(all_specs(*model_, options)),
+      recurrent_(has_recurrent(std::span(specs_).first(model_->layers.size()))),
+      residency_options_(size_pools(*model_, options, specs_)), pools_(specs_, residency_options_.sizes, options.kv_dtype, *ops_),
+      residency_(residency_options_),
+      scheduler_(residency_, {.max_sequences = options.max_sequences, .max_batch_tokens = options.max_batch_tokens}),
+      runner_(std::make_unique<Runner>(*ops_)), policy_(options.draft_tokens) {
+  lazy_ = residency_options_.sizes.tapes > 0;
+  info_.max_context = context_of(*model_, options);
+  if (options.draft_tokens < 0 || options.draft_tokens >= kTapeRows) {
+    throw Error("--draft-tokens must be auto or 1 to {}, is {}", kTapeRows - 1, options.draft_tokens);
+  }
+  if (drafter) {
+    drafter_ = drafter(*runner_);
+  } else if (options.speculate == "mtp") {
+    const std::size_t n = model_->layers.size(), head = model_->mtp->layers.size();
+    drafter_ = std::make_unique<MtpDrafter>(*model_->mtp, pools_.views().subspan(n, head),
+                                            std::get<StateView>(pools_.views()[n + head]).tensors[0], options.max_sequences, *runner_);
+  } else if (options.speculate == "ngram") {
+    drafter_ = std::make_unique<NgramDrafter>(options.max_sequences);
+  } else if (options.speculate != "none") {
+    throw Error("--speculate must be none, mtp, ngram or draft=PATH, is '{}'", options.speculate);
+  }
+  const std::vector<double> latency = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60};
+  for (Histogram* h : {&metrics_.ttft, &metrics_.inter_token, &metrics_.queue, &metrics_.step}) *h = Histogram(latency);
+  metrics_.drafted_at.resize(kTapeRows - 1);
+  metrics_.accepted_at.resize(kTapeRows - 1);
+}
+
+EngineCore::~EngineCore() { abort_all("shutting down"); }
+
+void EngineCore::add(std::unique_ptr<Sequence> sequence) {
+  Sequence& s = *sequence;
+  s.prompt_tokens = s.known();
+  s.usage.prompt_tokens = s.prompt_tokens;
+  if (s.request.sampling.repetition_penalty != 1) {
+    for (const int t : s.tokens) ++s.history.seen[t];
+  }
+  sequences_.push_back(std::move(sequence));
+  scheduler_.add(&s);
+}
+
+void EngineCore::abort(RequestId id) {
+  for (const auto& s : sequences_) {
+    if (s->id == id) return finish(*s, {.finish = FinishReason::kAborted});
+  }
+}
+
+void EngineCore::abort_all(const std::string& reason) {
+  while (!sequences_.empty()) {
+    finish(*sequences_.back(), {.finish = reason.empty() ? FinishReason::kAborted : FinishReason::kError, .error = reason});
+  }
+}
+
+void EngineCore::finish(Sequence& s, Event event) {
+  static constexpr const char* kOutcome[] = {"running", "stop", "length", "aborted", "deadline", "error"};
+  ++metrics_.requests[kOutcome[static_cast<int>(event.finish)]];
+  residency_.publish(s, true);
+  residency_.release(s);
+  if (drafter_) drafter_->forget(s);
+  scheduler_.remove(&s);
+  event.id = s.id;
+  s.usage.output_tokens = s.output_tokens();
+  event.usage = s.usage;
+  const auto at = std::find_if(sequences_.begin(), sequences_.end(), [&](const auto& p) { return p.get() == &s; });
+  const auto owned = std::move(*at);
+  sequences_.erase(at);
+  if (owned->sink) owned->sink(std::move(event));
+}
+
+int EngineCore::prefill_rows() const {
+  // A step with prefill takes at most 6 times as long as one of decodes alone, so that streams keep flowing.
+  if (decode_seconds_ == 0 || row_seconds_ == 0) return 64;
+  return std::clamp(static_cast<int>(5 * decode_seconds_ / row_seconds_), 16, options_.max_batch_tokens);
+}
+
+bool EngineCore::step() {
+  const auto now = Clock::now();
+  for (std::size_t i = sequences_.size(); i-- > 0;) {
+    if (sequences_[i]->request.deadline && *sequences_[i]->request.deadline <= now) {
+      finish(*sequences_[i], {.finish = FinishReason::kDeadline});
+    }
+  }
+  if (sequences_.empty()) return false;
+  scheduler_.plan(now, prefill_rows(), [&](const Sequence&) { return drafter_ ? policy_.wish() : 0; }, plan_);
+  for (Sequence* s : plan_.preempted) {
+    ++metrics_.preemptions;
+    if (drafter_) drafter_->forget(*s);
+  }
+  for (Sequence* s : plan_.admitted) {
+    metrics_.queue.observe(std::chrono::duration<double>(now - s->arrived).count());
+    s->usage.cached_tokens = std::min(s->computed, s->prompt_tokens);
+  }
+  if (plan_.runs.empty()) {
+    STRATA_CHECK(!plan_.preempted.empty() || !scheduler_.running().empty(), "{} sequences wait and none fits", sequences_.size());
+    return true;
+  }
+  metrics_.split_steps += plan_.drafts_split ? 1 : 0;
+  metrics_.step_seconds["schedule"] += seconds_since(now);
+
+  double draft_seconds = 0;
+  int passes = 0;
+  take_drafts(draft_seconds, passes);
+
+  auto mark = Clock::now();
+  build();
+  const Batch batch = builder_.batch();
+  metrics_.step_seconds["batch"] += seconds_since(mark);
+
+  mark = Clock::now();
+  const Scratch scratch(ops_->arena());
+  const ModelOutput out = runner_->forward(*model_, batch, pools_.views().first(model_->layers.size()));
+  const auto logits = batch.shape.logit_rows > 0 ? runner_->fetch(out.logits) : std::span<const float>{};
+  const double forward = seconds_since(mark);
+  metrics_.step_seconds["forward"] += forward;
+
+  mark = Clock::now();
+  sample(logits);
+  std::vector<StepRun> runs;
+  int verify_rows = 0, drafted = 0, accepted = 0, tried = 0, decodes = 0;
+  for (Active& a : active_) {
+    Sequence& s = *a.run.sequence;
+    account(a);
+    runs.push_back({.sequence = &s, .first_row = a.first_row, .rows = a.run.rows + a.drafts, .valid = s.computed - a.start,
+                    .start = a.start, .state_in = a.state_in, .ends = a.event.finish != FinishReason::kNone});
+    decodes += a.run.rows == 1 && a.logits > 0 ? 1 : 0;
+    if (a.drafts > 0) verify_rows += a.drafts + 1;
+    drafted += a.drafts;
+    accepted += a.accepted;
+    tried += std::min(a.accepted + 1, a.drafts);
+  }
+  metrics_.step_seconds["sample"] += seconds_since(mark);
+  if (drafter_) {
+    mark = Clock::now();
+    drafter_->observe({.runs = runs, .hidden = out.hidden, .saves = batch.saves});
+    draft_seconds += seconds_since(mark);
+    metrics_.step_seconds["draft"] += draft_seconds;
+  }
+
+  const int rows = batch.shape.rows;
+  const bool decodes_only = decodes == static_cast<int>(active_.size());
+  if (decodes_only) {
+    decode_seconds_ = decode_seconds_ == 0 ? forward : decode_seconds_ + 0.1 * (forward - decode_seconds_);
+    policy_.record(decodes, rows, forward, draft_seconds, passes, tried, accepted);
+  } else if (rows > 2 * decodes && rows >= 16) {
+    const double each = std::max(forward - (decodes > 0 ? decode_seconds_ : 0), forward * 0.1) / (rows - decodes);
+    row_seconds_ = row_seconds_ == 0 ? each : row_seconds_ + 0.2 * (each - row_seconds_);
+  }
+  ++metrics_.steps;
+  metrics_.computed_tokens += static_cast<std::uint64_t>(rows);
+  metrics_.drafted += static_cast<std::uint64_t>(drafted);
+  metrics_.accepted += static_cast<std::uint64_t>(accepted);
+  metrics_.verify_steps += verify_rows > 0 ? 1 : 0;
+  metrics_.verify_rows += static_cast<std::uint64_t>(verify_rows);
+  const auto done = Clock::now();
+  metrics_.step.observe(std::chrono::duration<double>(done - now).count());
+  for (Active& a : active_) deliver(a, done);
+  return true;
+}
+
+void EngineCore::take_drafts(double& seconds, int& passes) {
+  if (!drafter_) return;
+  const auto mark = Clock::now();
+  std::vector<DraftWish> wishes;
+  for (const Run& r : plan_.runs) {
+    r.sequence->drafts.clear();
+    if (r.drafts > 0) wishes.push_back({r.sequence, r.drafts});
+    passes = std::max(passes, r.drafts);
+  }
+  if (!wishes.empty()) drafter_->propose(wishes);
+  seconds = seconds_since(mark);
+}
+
+const EngineMetrics& EngineCore::metrics() {
+  EngineMetrics& m = metrics_;
+  m.running = static_cast<int>(scheduler_.running().size());
+  m.waiting = static_cast<int>(scheduler_.waiting().size());
+  m.pages_total = residency_.pages().total();
+  m.pages_cached = residency_.cache().evictable_pages();
+  m.pages_used = residency_.pages().held() - m.pages_cached;
+  m.slots_total = residency_.slots().total() - 1;  // the dummy is nobody's
+  m.slots_cached = residency_.cache().snapshots();
+  m.slots_used = residency_.slots().held() - 1 - m.slots_cached;
+  m.cache_queries_tokens = residency_.counters().query_tokens;
+  m.cache_hit_tokens = residency_.counters().hit_tokens;
+  m.cache_misses = residency_.counters().misses;
+  return m;
+}
+
+}  // namespace strata

@@ -1,0 +1,98 @@
+// EngineCore: the steps of the engine, one thread's worth, without queues: plan, draft, batch, forward, sample, account.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/batch_builder.h"
+#include "runtime/draft_policy.h"
+#include "runtime/drafter.h"
+#include "runtime/engine.h"
+#include "runtime/memory_pools.h"
+#include "runtime/runner.h"
+#include "runtime/scheduler.h"
+
+namespace strata {
+
+// Replaces the drafter that the options name; tests draft what they like.
+using DrafterFactory = std::function<std::unique_ptr<Drafter>(Runner&)>;
+
+// One thread.
+class EngineCore {
+ public:
+  EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> ops, const ModelInfo& info, const EngineOptions& options,
+             const DrafterFactory& drafter = {});
+  ~EngineCore();
+
+  // Checks what can be checked before the request waits; fills defaults (max_tokens, seed).
+  Result<int> check(Request& request) const;   // the token count it may reach
+  void add(std::unique_ptr<Sequence> sequence);
+  void abort(RequestId id);
+  void abort_all(const std::string& reason);
+
+  // Runs one step. False when there is nothing to do.
+  bool step();
+
+  const EngineMetrics& metrics();
+  int max_context() const { return info_.max_context; }
+  Residency& residency() { return residency_; }
+  const std::vector<std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
+  std::span<const Memory> memory() const { return pools_.views(); }
+
+ private:
+  // A run being computed: what BatchRun does not say.
+  struct Active {
+    Run run;
+    int first_row = 0, first_logit = 0, logits = 0;
+    int start = 0;                     // computed before the step
+    int drafts = 0;
+    bool lazy = false;
+    int state_in = -1;
+    int accepted = 0;                  // drafts
+    std::vector<int> slots;            // of eager verify rows
+    std::vector<std::pair<int, int>> snapshots;  // (tokens, slot) written by this step
+    bool boundary = false;             // the boundary slot is written by this step
+    int boundary_tokens = 0;
+    Event event;
+  };
+
+  void take_drafts(double& seconds, int& passes);
+  void build();
+  void build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run);
+  void sample(std::span<const float> logits);
+  void sample_run(Active& a, std::span<const float> logits);
+  int sample_row(Sequence& s, std::span<const float> row, Constraint* constraint);
+  void account(Active& a);
+  void deliver(Active& a, Clock::time_point now);
+  void finish(Sequence& s, Event event);
+  bool is_end(const Sequence& s, int token) const;
+  std::span<const int> end_tokens(const Sequence& s) const;
+  int prefill_rows() const;
+
+  std::shared_ptr<const Model> model_;
+  std::shared_ptr<Ops> ops_;
+  ModelInfo info_;
+  EngineOptions options_;
+  std::vector<StateSpec> specs_;       // the model's layers, then its drafting head's, then the head's carry
+  bool recurrent_ = false, lazy_ = false;
+  ResidencyOptions residency_options_;
+  MemoryPools pools_;
+  Residency residency_;
+  Scheduler scheduler_;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<Drafter> drafter_;
+  DraftPolicy policy_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+
+  StepPlan plan_;
+  BatchBuilder builder_;
+  std::vector<Active> active_;
+  Sampler sampler_;
+  std::vector<std::uint32_t> mask_;
+  EngineMetrics metrics_;
+  double decode_seconds_ = 0, row_seconds_ = 0;  // measured: a step of decodes alone; a prefill row
+};
+
+}  // namespace strata

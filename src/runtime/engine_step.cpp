@@ -1,0 +1,218 @@
+// The middle of a step: from the plan to a batch, and from logits to tokens, states and events.
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/engine_core.h"
+
+namespace strata {
+
+void EngineCore::build() {
+  builder_.clear();
+  active_.resize(plan_.runs.size());
+  int logit = 0;
+  std::vector<std::pair<int, int>> saves;  // (row of the run, slot)
+  std::vector<int> tokens;
+  for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
+    Active& a = active_[i];
+    a = {.run = plan_.runs[i]};
+    Sequence& s = *a.run.sequence;
+    a.start = s.computed;
+    a.drafts = std::min<int>(a.run.drafts, static_cast<int>(s.drafts.size()));
+    s.drafts.resize(static_cast<std::size_t>(a.drafts));
+    const auto known = std::span(s.tokens).subspan(static_cast<std::size_t>(s.computed), static_cast<std::size_t>(a.run.rows));
+    saves.clear();
+    BatchRun run{.tokens = known, .start = s.computed, .pages = s.pages, .adapter = s.adapter};
+    build_state(a, saves, run);  // may lower a.drafts
+    tokens.assign(known.begin(), known.end());
+    tokens.insert(tokens.end(), s.drafts.begin(), s.drafts.begin() + a.drafts);
+    run.tokens = tokens;
+    a.first_row = builder_.add(run);
+    a.state_in = run.state_in;
+    std::stable_sort(saves.begin(), saves.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+    for (const auto& [row, slot] : saves) builder_.save(a.first_row + row, slot);
+
+    const bool all_rows = s.request.prompt_logprobs >= 0 && a.start < s.prompt_tokens;
+    const bool samples = a.start + a.run.rows == s.known();
+    a.first_logit = logit;
+    const int first = all_rows ? 0 : samples ? a.run.rows - 1 : a.run.rows;
+    for (int row = first; row < a.run.rows + a.drafts; ++row, ++logit) builder_.want_logits(a.first_row + row);
+    a.logits = logit - a.first_logit;
+  }
+}
+
+void EngineCore::build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run) {
+  Sequence& s = *a.run.sequence;
+  run.state_in = s.start_slot >= 0 ? s.start_slot : s.computed == 0 ? -1 : s.slot;
+  if (!recurrent_) {
+    saves.emplace_back(a.run.rows - 1, s.slot);  // an MTP head's carry
+    return;
+  }
+  a.lazy = a.drafts > 0 && s.tape >= 0;
+  if (a.lazy || s.tape_rows > 0) {
+    run.tape = s.tape;
+    run.replay = s.tape_rows;
+    run.state_out = a.lazy && s.tape_rows > 0 ? s.slot : -1;
+  }
+  if (a.drafts > 0 && !a.lazy) {  // eager: a slot for every row
+    for (int row = 0; row <= a.drafts; ++row) {
+      const int slot = residency_.acquire_slot();
+      if (slot < 0) break;
+      a.slots.push_back(slot);
+    }
+    if (a.slots.size() < 2) {
+      for (const int slot : a.slots) residency_.release_slot(slot);
+      a.slots.clear();
+      a.drafts = 0;
+    } else {
+      a.drafts = static_cast<int>(a.slots.size()) - 1;
+      for (int row = 0; row <= a.drafts; ++row) saves.emplace_back(row, a.slots[static_cast<std::size_t>(row)]);
+    }
+  }
+  if (a.drafts == 0) saves.emplace_back(a.run.rows - 1, s.slot);
+
+  const int end = a.start + a.run.rows + a.drafts;
+  if (!options_.prefix_cache) return;
+  for (const int at : s.snapshots_at) {
+    if (at <= a.start || at > a.start + a.run.rows) continue;
+    const int slot = residency_.acquire_slot();
+    if (slot < 0) continue;
+    saves.emplace_back(at - a.start - 1, slot);
+    a.snapshots.emplace_back(at, slot);
+  }
+  // The page boundary passed while generating; a chunk of prompt has its own wishes.
+  const int boundary = end / kPageTokens * kPageTokens;
+  if (boundary > a.start && boundary >= s.prompt_tokens) {
+    if (s.boundary_slot < 0) s.boundary_slot = residency_.acquire_slot();
+    if (s.boundary_slot >= 0) {
+      saves.emplace_back(boundary - a.start - 1, s.boundary_slot);
+      a.boundary = true;
+      a.boundary_tokens = boundary;
+    }
+  }
+}
+
+void EngineCore::sample(std::span<const float> logits) {
+  for (Active& a : active_) {
+    if (a.logits > 0) sample_run(a, logits);
+  }
+}
+
+std::span<const int> EngineCore::end_tokens(const Sequence& s) const {
+  return s.request.sampling.ignore_eos ? std::span<const int>(s.request.stop_tokens) : std::span<const int>(s.ends);
+}
+
+bool EngineCore::is_end(const Sequence& s, int token) const {
+  const auto ends = end_tokens(s);
+  return std::find(ends.begin(), ends.end(), token) != ends.end();
+}
+
+int EngineCore::sample_row(Sequence& s, std::span<const float> row, Constraint* constraint) {
+  mask_.clear();
+  if (constraint != nullptr) {
+    mask_.resize((row.size() + 31) / 32);
+    constraint->allowed(mask_);
+    if (constraint->complete()) {
+      for (const int t : s.ends) mask_[static_cast<std::size_t>(t) / 32] |= 1U << (t % 32);
+    }
+  }
+  return sampler_.sample(row, {.params = s.request.sampling, .history = s.history, .seed = s.seed,
+                               .position = static_cast<std::uint64_t>(s.known()), .output_tokens = s.output_tokens(),
+                               .end_tokens = end_tokens(s), .allowed = mask_});
+}
+
+void EngineCore::sample_run(Active& a, std::span<const float> logits) {
+  Sequence& s = *a.run.sequence;
+  const auto V = static_cast<std::size_t>(model_->vocab_size);
+  const auto row_at = [&](int i) { return logits.subspan(static_cast<std::size_t>(a.first_logit + i) * V, V); };
+  const int verify = a.start + a.run.rows == s.known() ? 1 + a.drafts : 0;  // rows whose next token is to be drawn
+  for (int i = 0; s.request.prompt_logprobs >= 0 && i < a.logits; ++i) {    // rows whose next token is the prompt's
+    const int next = a.start + a.run.rows + a.drafts - a.logits + i + 1;
+    if (next < s.prompt_tokens && static_cast<int>(s.prompt_logprobs.size()) == next - 1) {
+      s.prompt_logprobs.push_back(sampler_.logprob(row_at(i), s.tokens[static_cast<std::size_t>(next)], s.request.prompt_logprobs));
+    }
+  }
+  for (int i = 0; i < verify && a.event.finish == FinishReason::kNone; ++i) {
+    const auto row = row_at(a.logits - verify + i);
+    const int token = sample_row(s, row, s.request.constraint.get());
+    if (token < 0 || !std::isfinite(row[static_cast<std::size_t>(token)])) {
+      a.event.finish = FinishReason::kError;
+      a.event.error = token < 0 ? "no token may follow under this request's constraints" : "the model computed logits that are not finite";
+      break;
+    }
+    if (s.request.logprobs >= 0) a.event.logprobs.push_back(sampler_.logprob(row, token, s.request.logprobs));
+    a.event.tokens.push_back(token);
+    s.tokens.push_back(token);
+    ++s.history.output[token];
+    if (s.request.sampling.repetition_penalty != 1) ++s.history.seen[token];
+    const bool draft_right = i < a.drafts && s.drafts[static_cast<std::size_t>(i)] == token;
+    if (i < a.drafts) {
+      ++metrics_.drafted_at[static_cast<std::size_t>(i)];
+      metrics_.accepted_at[static_cast<std::size_t>(i)] += draft_right ? 1 : 0;
+    }
+    a.accepted += draft_right ? 1 : 0;
+    if (is_end(s, token)) {
+      a.event.finish = FinishReason::kStop;
+    } else if (s.request.constraint != nullptr && !s.request.constraint->accept(token)) {
+      a.event.finish = FinishReason::kError;
+      a.event.error = "a token broke the constraint";
+    } else if (s.known() >= s.limit) {
+      a.event.finish = FinishReason::kLength;
+    }
+    if (!draft_right) break;
+  }
+}
+
+void EngineCore::account(Active& a) {
+  Sequence& s = *a.run.sequence;
+  // Tokens whose rows were right: the known ones, and the drafts that became tokens before the last one drawn.
+  const int given = a.start + a.run.rows;
+  const int computed = std::min(given + a.accepted, std::max(s.known() - 1, given));
+  const int valid_drafts = computed - given;
+  s.computed = computed;
+  if (s.start_slot >= 0) {
+    residency_.release_slot(s.start_slot);
+    s.start_slot = -1;
+  }
+  if (a.lazy) {
+    s.tape_rows = 1 + valid_drafts;
+  } else {
+    s.tape_rows = 0;
+    for (std::size_t i = 0; i < a.slots.size(); ++i) {
+      if (static_cast<int>(i) == valid_drafts) std::swap(s.slot, a.slots[i]);
+    }
+    for (const int slot : a.slots) residency_.release_slot(slot);
+  }
+  if (a.boundary) s.boundary_tokens = a.boundary_tokens <= s.computed ? a.boundary_tokens : 0;
+  if (a.start < s.prompt_tokens || !a.snapshots.empty()) residency_.publish(s, false);
+  for (const auto& [tokens, slot] : a.snapshots) residency_.keep_snapshot(s, tokens, slot);
+  std::erase_if(s.snapshots_at, [&](int at) { return at <= s.computed; });
+  s.usage.drafted_tokens += a.drafts;
+  s.usage.accepted_tokens += a.accepted;
+}
+
+void EngineCore::deliver(Active& a, Clock::time_point now) {
+  Sequence& s = *a.run.sequence;
+  if (a.event.tokens.empty() && a.event.finish == FinishReason::kNone) return;
+  const auto seconds = [&](Clock::time_point from) { return std::chrono::duration<double>(now - from).count(); };
+  if (!a.event.tokens.empty()) {
+    if (!s.first_token_sent) {
+      metrics_.ttft.observe(seconds(s.arrived));
+      metrics_.prompt_tokens += static_cast<std::uint64_t>(s.prompt_tokens);
+      metrics_.cached_tokens += static_cast<std::uint64_t>(s.usage.cached_tokens);
+      a.event.prompt_logprobs = std::move(s.prompt_logprobs);
+      s.first_token_sent = true;
+    } else {
+      const double each = seconds(s.last_token) / static_cast<double>(a.event.tokens.size());
+      for (std::size_t i = 0; i < a.event.tokens.size(); ++i) metrics_.inter_token.observe(each);
+    }
+    s.last_token = now;
+    metrics_.output_tokens += a.event.tokens.size();
+  }
+  if (a.event.finish != FinishReason::kNone) return finish(s, std::move(a.event));
+  a.event.id = s.id;
+  s.usage.output_tokens = s.output_tokens();
+  a.event.usage = s.usage;
+  if (s.sink) s.sink(std::move(a.event));
+}
+
+}  // namespace strata
