@@ -142,7 +142,7 @@ struct HostBatch {
  private:
   Tensor keep(const std::vector<int>& values, const Shape& shape) {
     owned_.emplace_back(shape, DType::kI32);
-    std::memcpy(owned_.back().view().raw(), values.data(), values.size() * sizeof(int));
+    std::copy(values.begin(), values.end(), owned_.back().view().data<int>());
     return owned_.back();
   }
   std::vector<HostTensor> owned_;
