@@ -4,14 +4,20 @@
 #include <deque>
 #include <memory>
 
+#include "ops/cpu/products.h"
 #include "ops/cpu/thread_pool.h"
 #include "ops/ops.h"
 
 namespace strata {
 
+// Instruction sets of the products' bodies; quantised products have one each, and all give the same bits.
+enum class CpuIsa : std::uint8_t { kBest, kAvx2, kAvxVnni, kAvx512 };
+bool machine_has(CpuIsa isa);
+
 struct CpuOptions {
   int threads = 0;       // 0 = one per core this process may use
   bool scalar = false;   // run the plain scalar bodies instead of the SIMD ones (tests; bits may differ, results agree)
+  CpuIsa isa = CpuIsa::kBest;  // of the products; Error if the machine has it not (tests, comparisons)
 };
 
 // One thread drives it. Results do not depend on the number of threads nor on what else is in the batch.
@@ -54,6 +60,7 @@ class CpuOps : public Ops {
  private:
   std::unique_ptr<ThreadPool> threads_;
   bool scalar_;
+  cpu::ProductKernels kernels_;
   std::deque<Buffer> vectors_;  // what load_vector handed out
 };
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "ops/cpu/cpu_ops.h"
-#include "ops/cpu/panel_product.h"
+#include "ops/cpu/products.h"
 
 namespace strata {
 
@@ -24,41 +24,32 @@ void CpuOps::expert_linear(Tensor out, Tensor x, const Routing& routing, const W
 
   const std::int64_t choices = entries / rows;
   const std::int64_t divisor = x.rows() == entries ? 1 : choices;  // entry / divisor is the row of x
-  const std::int64_t panels = cpu::panels_of(w.outputs()), groups = (panels + kGroupPanels - 1) / kGroupPanels;
-  const std::size_t expert_bytes = static_cast<std::size_t>(panels) * cpu::panel_bytes(w.dtype, w.inputs());
-  const std::int64_t expert_scales = panels * cpu::scale_blocks(w.inputs()) * cpu::kPanelOutputs;
   const auto* order = routing.order.data<std::int32_t>();
   const auto* first = routing.first.data<std::int32_t>();
-  const auto body = scalar_ ? cpu::panel_product_scalar : cpu::panel_product;
 
-  // The experts that have rows; a piece is one of them by a group of panels.
+  // Rows in the order of their experts, and the experts that have any.
   const Scratch scratch(arena());
+  const auto** xs = reinterpret_cast<const float**>(make({entries}, DType::kI64).raw());
+  auto** outs = reinterpret_cast<float**>(make({entries}, DType::kI64).raw());
+  for (std::int64_t i = 0; i < entries; ++i) {
+    xs[i] = x.row<float>(order[i] / divisor);
+    outs[i] = out.row<float>(order[i]);
+  }
   auto* used = make({experts}, DType::kI32).data<std::int32_t>();
   std::int64_t count = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     if (first[e] < first[e + 1]) used[count++] = static_cast<std::int32_t>(e);
   }
+  const cpu::LeftRows left(kernels_, *threads_, arena(), w.dtype, w.inputs(), xs, entries);
+
+  // A piece is an expert by a group of panels, with all the expert's rows: its weights are read from memory once.
+  const std::int64_t panels = cpu::panels_of(w.outputs()), groups = (panels + kGroupPanels - 1) / kGroupPanels;
   threads_->parallel_for(count * groups, [&](std::int64_t piece) {
-    const std::int64_t e = used[piece / groups], group = piece % groups;
-    const float* xs[kBlockRows];
-    float* outs[kBlockRows];
+    const std::int64_t e = used[piece / groups], panel = piece % groups * kGroupPanels;
+    const cpu::MatrixView matrix(w, bias, e);
     for (std::int64_t i = first[e]; i < first[e + 1]; i += kBlockRows) {
       const auto n = static_cast<int>(std::min<std::int64_t>(kBlockRows, first[e + 1] - i));
-      for (int r = 0; r < n; ++r) {
-        xs[r] = x.row<float>(order[i + r] / divisor);
-        outs[r] = out.row<float>(order[i + r]);
-      }
-      body({.dtype = w.dtype,
-            .weights = w.data.raw() + static_cast<std::size_t>(e) * expert_bytes,
-            .scales = w.scales.empty() ? nullptr : w.scales.data<float>() + e * expert_scales,
-            .bias = bias.empty() ? nullptr : bias.data<float>() + e * w.outputs(),
-            .inputs = w.inputs(),
-            .outputs = w.outputs(),
-            .first_panel = group * kGroupPanels,
-            .panels = std::min<std::int64_t>(kGroupPanels, panels - group * kGroupPanels),
-            .x = xs,
-            .out = outs,
-            .rows = n});
+      left.multiply(matrix, i, n, panel, std::min<std::int64_t>(kGroupPanels, panels - panel), outs + i);
     }
   });
 }

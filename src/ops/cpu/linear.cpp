@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "ops/cpu/cpu_ops.h"
-#include "ops/cpu/panel_product.h"
+#include "ops/cpu/products.h"
 
 namespace strata {
 namespace {
@@ -22,35 +22,26 @@ void check_linear(const Tensor& out, const Tensor& x, const Weight& w, const Ten
 
 void CpuOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   check_linear(out, x, w, bias);
-  const std::int64_t rows = x.rows(), panels = cpu::panels_of(w.outputs());
+  const std::int64_t rows = x.rows();
   if (rows == 0) return;
+  const Scratch scratch(arena());
+  const auto** xs = reinterpret_cast<const float**>(make({rows}, DType::kI64).raw());
+  auto** outs = reinterpret_cast<float**>(make({rows}, DType::kI64).raw());
+  for (std::int64_t t = 0; t < rows; ++t) {
+    xs[t] = x.row<float>(t);
+    outs[t] = out.row<float>(t);
+  }
+  const cpu::MatrixView matrix(w, bias);
+  const cpu::LeftRows left(kernels_, *threads_, arena(), w.dtype, w.inputs(), xs, rows);
+
   // One row: pieces of 8 panels, fewer when that leaves threads idle. More rows: a group of panels by a block of rows.
+  const std::int64_t panels = matrix.panels();
   const std::int64_t wide = rows > 1 ? kGroupPanels : std::clamp<std::int64_t>(panels / (threads_->size() * 4), 1, 8);
-  const std::int64_t groups = (panels + wide - 1) / wide;
-  const std::int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
-  const std::int64_t block_rows = (rows + blocks - 1) / blocks;
-  const auto body = scalar_ ? cpu::panel_product_scalar : cpu::panel_product;
+  const std::int64_t groups = (panels + wide - 1) / wide, blocks = (rows + kBlockRows - 1) / kBlockRows;
   threads_->parallel_for(groups * blocks, [&](std::int64_t piece) {
-    const std::int64_t block = piece / groups, group = piece % groups;
-    const std::int64_t row = block * block_rows, end = std::min(rows, row + block_rows);
-    const float* xs[kBlockRows];
-    float* outs[kBlockRows];
-    for (std::int64_t r = row; r < end; ++r) {
-      xs[r - row] = x.row<float>(r);
-      outs[r - row] = out.row<float>(r);
-    }
-    if (end <= row) return;
-    body({.dtype = w.dtype,
-          .weights = w.data.raw(),
-          .scales = w.scales.empty() ? nullptr : w.scales.data<float>(),
-          .bias = bias.empty() ? nullptr : bias.data<float>(),
-          .inputs = w.inputs(),
-          .outputs = w.outputs(),
-          .first_panel = group * wide,
-          .panels = std::min(wide, panels - group * wide),
-          .x = xs,
-          .out = outs,
-          .rows = static_cast<int>(end - row)});
+    const std::int64_t row = piece / groups * kBlockRows, panel = piece % groups * wide;
+    const auto count = static_cast<int>(std::min<std::int64_t>(kBlockRows, rows - row));
+    left.multiply(matrix, row, count, panel, std::min(wide, panels - panel), outs + row);
   });
 }
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/cpu/panel.h"
+#include "tensor/quant.h"
 
 namespace strata::cpu {
 namespace {
@@ -31,8 +32,10 @@ void widen_row(DType dtype, const std::byte* from, std::int64_t count, float* to
     case DType::kF16: widen_each<std::uint16_t>(from, count, to, half_to_float); return;
     case DType::kF64: widen_each<double>(from, count, to, [](double x) { return static_cast<float>(x); }); return;
     case DType::kF8E4M3: widen_each<std::uint8_t>(from, count, to, f8e4m3_to_float); return;
-    default: throw Error("{} is not a float type", name(dtype));
+    default: break;
   }
+  if (is_block_type(dtype)) return dequantize_row(dtype, from, count, to);
+  throw Error("{} is not a float type", name(dtype));
 }
 
 MatrixRows::MatrixRows(const HostMatrix& matrix) : matrix_(matrix) {
@@ -45,6 +48,7 @@ MatrixRows::MatrixRows(const HostMatrix& matrix) : matrix_(matrix) {
     const Shape blocks{scale_blocks(p.data[0]), scale_blocks(p.data[1])};
     STRATA_CHECK(p.scales.empty() || p.scales.shape() == blocks, "scales {} of a piece {}", p.scales.shape().to_string(),
                  p.data.shape().to_string());
+    STRATA_CHECK(!p.transposed || !is_block_type(p.data.dtype()), "a transposed piece of {}", name(p.data.dtype()));
     mixed_ = mixed_ || p.data.dtype() != dtype_;
     rows_ += piece_rows(p);
     ends_.push_back(rows_);
@@ -82,11 +86,11 @@ void MatrixRows::read_f32(std::int64_t row, float* to) const {
 void MatrixRows::read_raw(std::int64_t row, std::byte* to) const {
   const Place at = find(row);
   const Tensor& data = at.piece->data;
-  const std::size_t size = bytes_of(dtype_, 1);
   if (!at.piece->transposed) {
-    std::memcpy(to, data.raw() + bytes_of(dtype_, at.row * data.stride()), size * static_cast<std::size_t>(inputs_));
+    std::memcpy(to, data.raw() + bytes_of(dtype_, at.row * data.stride()), bytes_of(dtype_, inputs_));
     return;
   }
+  const std::size_t size = bytes_of(dtype_, 1);
   for (std::int64_t k = 0; k < inputs_; ++k) {
     std::memcpy(to + static_cast<std::size_t>(k) * size, data.raw() + bytes_of(dtype_, k * data.stride() + at.row), size);
   }

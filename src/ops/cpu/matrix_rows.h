@@ -9,7 +9,7 @@
 
 namespace strata::cpu {
 
-// `count` elements of a plain float type as f32. Error for a type that is no float.
+// `count` elements of a float or block type as f32. Error for other types.
 void widen_row(DType dtype, const std::byte* from, std::int64_t count, float* to);
 
 // Looks at a matrix that must outlive it; any number of threads.

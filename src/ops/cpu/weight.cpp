@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/matrix_rows.h"
-#include "ops/cpu/panel.h"
+#include "ops/cpu/quant_layout.h"
 
 namespace strata {
 namespace {
@@ -17,6 +17,7 @@ using cpu::MatrixRows;
 void read_as(const MatrixRows& rows, std::int64_t row, DType type, std::byte* to, float* scratch) {
   if (rows.stored_as(type)) return rows.read_raw(row, to);
   rows.read_f32(row, scratch);
+  if (is_block_type(type)) return quantize_row(type, scratch, rows.inputs(), to);
   for (std::int64_t k = 0; k < rows.inputs(); ++k) {
     if (type == DType::kF32) {
       std::memcpy(to + k * 4, scratch + k, 4);
@@ -41,6 +42,10 @@ void pack_panel(const MatrixRows& rows, std::int64_t row, int count, DType type,
   std::vector<std::byte> elements(bytes_of(type, rows.inputs()));
   for (int lane = 0; lane < count; ++lane) {
     read_as(rows, row + lane, type, elements.data(), scratch.data());
+    if (is_block_type(type)) {
+      cpu::pack_quant_lane(type, elements.data(), rows.inputs(), lane, panel);
+      continue;
+    }
     switch (info(type).block_bytes) {
       case 1: interleave<std::uint8_t>(elements.data(), type, rows.inputs(), lane, panel); break;
       case 2: interleave<std::uint16_t>(elements.data(), type, rows.inputs(), lane, panel); break;
@@ -53,11 +58,15 @@ void pack_panel(const MatrixRows& rows, std::int64_t row, int count, DType type,
 }
 
 // The type to keep a matrix in.
-DType packed_type(DType stored, std::optional<DType> wanted) {
-  const DType type = wanted.value_or(stored == DType::kF64 ? DType::kF32 : stored);
-  const bool same = type == stored && type == DType::kF8E4M3;
-  if (!same && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) {
+DType packed_type(const MatrixRows& rows, std::optional<DType> wanted) {
+  const DType stored = rows.dtype(), type = wanted.value_or(stored == DType::kF64 ? DType::kF32 : stored);
+  const bool fp8 = type == DType::kF8E4M3 && rows.stored_as(type);
+  const bool plain = type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+  if (!fp8 && !plain && !is_block_type(type)) {
     throw Error("weights of type {} cannot be kept as {} on the CPU", name(stored), name(type));
+  }
+  if (rows.inputs() % info(type).block_elements != 0) {
+    throw Error("{} inputs are not whole {} blocks", rows.inputs(), name(type));
   }
   return type;
 }
@@ -67,12 +76,12 @@ DType packed_type(DType stored, std::optional<DType> wanted) {
 Weight CpuOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   const MatrixRows rows(matrix);
   Weight w;
-  w.dtype = packed_type(rows.dtype(), type);
+  w.dtype = packed_type(rows, type);
   const std::int64_t experts = matrix.experts == 0 ? 1 : matrix.experts, outputs = rows.rows() / experts;
   w.shape = matrix.experts == 0 ? Shape{outputs, rows.inputs()} : Shape{experts, outputs, rows.inputs()};
 
   const std::int64_t panels = cpu::panels_of(outputs);
-  const std::size_t bytes = cpu::panel_bytes(w.dtype, rows.inputs()), all = bytes * static_cast<std::size_t>(experts * panels);
+  const std::size_t bytes = cpu::packed_panel_bytes(w.dtype, rows.inputs()), all = bytes * static_cast<std::size_t>(experts * panels);
   const std::int64_t scales = w.dtype == DType::kF8E4M3 ? cpu::scale_blocks(rows.inputs()) * kPanelOutputs : 0;
   w.storage = allocate(all + static_cast<std::size_t>(experts * panels * scales) * sizeof(float));
   w.data = w.storage.view(DType::kU8, {static_cast<std::int64_t>(all)});
