@@ -27,6 +27,14 @@ void Attention::forward(Residual& x, const Batch& batch, const Memory& memory, O
   };
   const Tensor q = next(H), gate = config_.gated ? next(H) : Tensor{}, k = next(Hk), v = next(Hk);
 
+  if (!w_.q_row_norm.empty()) {
+    const Tensor rows = q.reshape({T, H * Dh});
+    ops.rms_norm(rows, rows, w_.q_row_norm, w_.norm_eps);
+  }
+  if (!w_.k_row_norm.empty()) {
+    const Tensor rows = k.reshape({T, Hk * Dh});
+    ops.rms_norm(rows, rows, w_.k_row_norm, w_.norm_eps);
+  }
   ops.prepare_qkv({.q = q, .k = k, .v = v, .q_norm = w_.q_norm, .k_norm = w_.k_norm, .v_norm = w_.v_norm,
                    .eps = w_.norm_eps, .rope = w_.rope.get(), .kv = kv}, batch);
   const Tensor out = ops.make({T, H, Dh});

@@ -22,6 +22,7 @@ struct AttentionWeights {
   Linear qkv;               // [(q | gate if gated | k | v), D]
   Linear out;               // [D, heads * head_dim]
   Tensor q_norm, k_norm, v_norm;  // [head_dim] or empty
+  Tensor q_row_norm, k_row_norm;  // [heads * head_dim]: over all heads of a row at once, or empty
   float norm_eps = 1e-6F;
   Tensor sinks;             // [heads] or empty
   std::shared_ptr<const Rope> rope;  // null = no positions (NoPE)

@@ -1,4 +1,4 @@
-// The plain decoders: llama, mistral, qwen2, qwen3, qwen3_moe. Attention and a gated feed-forward, alike but for flags.
+// The plain decoders: llama, mistral, smollm3, qwen2, qwen3, qwen3_moe. Attention and a gated feed-forward, alike but for flags.
 #include <algorithm>
 #include <cmath>
 
@@ -56,6 +56,12 @@ bool sparse(const Json& config, int layer) {
   return (layer + 1) % std::max(1, config.get_int("decoder_sparse_step", 1)) == 0;
 }
 
+// SmolLM3: every so many layers have no positions. `no_rope_layers` holds 1 for a layer that does.
+bool rotates(const Json& config, int layer) {
+  if (config.has("no_rope_layers")) return config.get_ints("no_rope_layers").at(static_cast<std::size_t>(layer)) != 0;
+  return !config.has("no_rope_layer_interval") || (layer + 1) % config.get_int("no_rope_layer_interval") != 0;
+}
+
 Model build(const Weights& w, const Flags& flags) {
   const TextConfig c(w.config());
   const auto rope = load_rope(w.config(), c.head_dim, w.ops());
@@ -63,7 +69,7 @@ Model build(const Weights& w, const Flags& flags) {
   load_ends(model, w, c);
   for (int i = 0; i < c.layers; ++i) {
     const Weights layer = w.layer(i);
-    add_layer(model, i, "attention", attention(layer, c, flags, window_of(w.config(), i), rope));
+    add_layer(model, i, "attention", attention(layer, c, flags, window_of(w.config(), i), rotates(w.config(), i) ? rope : nullptr));
     if (sparse(w.config(), i)) {
       add_layer(model, i, "moe", moe(layer, c));
     } else {
@@ -94,6 +100,7 @@ std::vector<Family> decoder_families() {
   return {
       {"llama", {"LlamaForCausalLM"}, {"llama"}, "Llama 2 and 3 and models shaped like them", {"llama3, yarn and linear RoPE"}, build_llama},
       {"mistral", {"MistralForCausalLM", "Mistral3ForConditionalGeneration"}, {"mistral"}, "Mistral and Ministral, dense", {"sliding window"}, build_mistral},
+      {"smollm3", {"SmolLM3ForCausalLM"}, {"smollm3"}, "SmolLM3", {"layers without positions", "sliding window"}, build_llama},
       {"qwen2", {"Qwen2ForCausalLM"}, {"qwen2"}, "Qwen2 and Qwen2.5, dense", {"biased q, k, v", "sliding window"}, build_qwen2},
       {"qwen3", {"Qwen3ForCausalLM"}, {"qwen3"}, "Qwen3, dense", {"q and k norms", "sliding window"}, build_qwen3},
       {"qwen3_moe", {"Qwen3MoeForCausalLM"}, {"qwen3_moe"}, "Qwen3, mixture of experts", {"q and k norms", "MoE"}, build_qwen3},
