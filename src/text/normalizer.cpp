@@ -12,16 +12,9 @@
 namespace strata {
 namespace {
 
-// Below U+0300, the first combining mark, text is already composed; below U+00A0, the first compatibility
-// character, it is in every form.
-bool is_trivially_normal(NormalForm form, std::string_view text) {
-  if (is_ascii(text)) return true;
-  if (form != NormalForm::kNfc) return false;
-  for (const char c : text) {
-    if (static_cast<uint8_t>(c) >= 0xCC) return false;  // lead byte of U+0300 and above
-  }
-  return true;
-}
+// Lead byte of U+0300, the first combining mark. Characters below are composed already and begin a segment:
+// they may change only with marks that follow them, never with what comes before.
+constexpr uint8_t kFirstMarkLead = 0xCC;
 
 utf8proc_option_t options_of(NormalForm form) {
   int options = UTF8PROC_STABLE;
@@ -42,17 +35,44 @@ utf8proc_option_t options_of(NormalForm form) {
   return static_cast<utf8proc_option_t>(options);
 }
 
-}  // namespace
-
-std::string_view Normalizer::run(NormalForm form, std::string_view text, std::string& out) {
-  if (is_trivially_normal(form, text)) return text;
+void append_form(NormalForm form, std::string_view text, std::string& out) {
   utf8proc_uint8_t* result = nullptr;
   const utf8proc_ssize_t length =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                    static_cast<utf8proc_ssize_t>(text.size()), &result, options_of(form));
   STRATA_CHECK(length >= 0, "normalisation failed: {}", utf8proc_errmsg(length));
   const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(result, std::free);
-  out.assign(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
+  out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
+}
+
+// NFC of the segments that hold a character from U+0300 on; the rest is copied.
+std::string_view compose(std::string_view text, std::string& out) {
+  const auto is_high = [&text](size_t i) { return static_cast<uint8_t>(text[i]) >= kFirstMarkLead; };
+  const auto is_lead = [&text](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xC0) != 0x80; };
+  out.clear();
+  size_t copied = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!is_high(at)) continue;
+    size_t begin = at;  // of the character before, with which a mark may combine
+    while (begin > copied && !is_lead(--begin)) {
+    }
+    while (at < text.size() && (is_high(at) || !is_lead(at))) ++at;
+    out += text.substr(copied, begin - copied);
+    append_form(NormalForm::kNfc, text.substr(begin, at - begin), out);
+    copied = at;
+  }
+  if (copied == 0) return text;
+  out += text.substr(copied);
+  return out;
+}
+
+}  // namespace
+
+std::string_view Normalizer::run(NormalForm form, std::string_view text, std::string& out) {
+  if (is_ascii(text)) return text;
+  if (form == NormalForm::kNfc) return compose(text, out);
+  out.clear();
+  append_form(form, text, out);
   return out;
 }
 

@@ -139,8 +139,10 @@ void PreTokenizer::run(const SplitBeforeRuns& step, Words& words) {
     size_t begin = span.begin;
     size_t mark = words.text.find(step.mark, begin);
     while (mark < span.end) {
-      if (mark > begin) out.push_back({begin, mark});
-      begin = mark;
+      if (mark > begin && !step.except[static_cast<uint8_t>(words.text[mark - 1])]) {
+        out.push_back({begin, mark});
+        begin = mark;
+      }
       do {
         mark += step.mark.size();
       } while (words.text.substr(mark).starts_with(step.mark));

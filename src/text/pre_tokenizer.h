@@ -4,6 +4,7 @@
 // pre-tokenizers).
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -45,8 +46,10 @@ class PreTokenizer {
   // Spaces become `mark`, put before the words too as `prefix` says; with `split` a word ends before each
   // mark.
   void add_metaspace(std::string mark, Prefix prefix, bool split);
-  // A word ends before each run of `mark`.
-  void add_split_before_runs(std::string mark) { steps_.emplace_back(SplitBeforeRuns{std::move(mark)}); }
+  // A word ends before each run of `mark`, except behind these bytes.
+  void add_split_before_runs(std::string mark, std::bitset<256> except) {
+    steps_.emplace_back(SplitBeforeRuns{std::move(mark), except});
+  }
 
   // If the last step is byte level, takes it out and returns true: the model then reads bytes itself.
   bool take_final_byte_level();
@@ -68,6 +71,7 @@ class PreTokenizer {
   };
   struct SplitBeforeRuns {
     std::string mark;
+    std::bitset<256> except;
   };
   using Step = std::variant<Split, PrefixSpace, ByteLevel, Metaspace, SplitBeforeRuns>;
 

@@ -11,16 +11,6 @@
 
 namespace strata {
 
-bool marks_only_lead(const Vocabulary& vocabulary) {
-  if (vocabulary.find(kSpaceMark) < 0) return false;
-  for (int id = 0; id < vocabulary.size(); ++id) {
-    std::string_view token = vocabulary.token(id);
-    while (token.starts_with(kSpaceMark)) token.remove_prefix(kSpaceMark.size());
-    if (token.find(kSpaceMark) != std::string_view::npos) return false;
-  }
-  return true;
-}
-
 struct Tokenizer::State {
   explicit State(TokenizerComponents components);
   std::string_view token(int id) const;

@@ -27,8 +27,8 @@ struct TokenizerComponents {
 // U+2581, which SentencePiece vocabularies write for a space.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-// Whether no token has a space mark after another character: then words may end before every run of marks
-// without changing what merges can do, which makes words short and cacheable.
-bool marks_only_lead(const Vocabulary& vocabulary);
+// Lets words end before each run of space marks, where no token of the vocabulary spans that place: this
+// makes words short and cacheable without changing what merges can do.
+void shorten_words(const Vocabulary& vocabulary, PreTokenizer& pre_tokenizer);
 
 }  // namespace strata

@@ -82,9 +82,7 @@ void read_bpe(const JsonNode& node, TokenizerComponents& out) {
   MergeTable merges = read_merges(node.at("merges"), *out.vocabulary);
   out.model = std::make_unique<Bpe>(out.vocabulary, std::move(merges), options);
   // A whole word that is a token is looked for only with ignore_merges: then words must stay as they are.
-  if (!options.reads_bytes && !options.ignore_merges && marks_only_lead(*out.vocabulary)) {
-    out.pre_tokenizer.add_split_before_runs(std::string(kSpaceMark));
-  }
+  if (!options.reads_bytes && !options.ignore_merges) shorten_words(*out.vocabulary, out.pre_tokenizer);
 }
 
 void read_unigram(const JsonNode& node, TokenizerComponents& out) {

@@ -23,7 +23,8 @@ void check_sizes(const TokenizerParts& parts, std::string_view source) {
   if (!parts.types.empty() && parts.types.size() != size) {
     throw Error("{}: {} tokens but {} token types", source, size, parts.types.size());
   }
-  if (parts.kind != Kind::kGpt2Bpe && parts.scores.size() != size) {
+  const bool by_score = parts.kind == Kind::kSentencePieceBpe || parts.kind == Kind::kUnigram;
+  if (by_score && parts.scores.size() != size) {
     throw Error("{}: {} tokens but {} scores", source, size, parts.scores.size());
   }
   for (const auto* ids : {&parts.prefix, &parts.suffix}) {
@@ -57,19 +58,13 @@ int find_unknown(const TokenizerParts& parts) {
   return -1;
 }
 
-void build_gpt2(const TokenizerParts& parts, std::string_view source, TokenizerComponents& out) {
-  const NamedSplits* splits = find_named_splits(parts.split_name);
-  if (splits == nullptr) throw Error("{}: pre-tokenizer {} is not supported", source, parts.split_name);
-  for (const std::string_view pattern : splits->patterns) {
-    out.pre_tokenizer.add_split(SplitRegex(pattern), SplitBehavior::kIsolated, false);
-  }
-  if (parts.nfc) out.normalizer.add_form(NormalForm::kNfc);
+MergeTable read_merges(const TokenizerParts& parts, std::string_view source) {
   // Merges are looked up among all tokens: a file may mark a token as user-defined that merges lead to.
   const Vocabulary all(parts.tokens);
   MergeTable merges(parts.merges.size());
   for (size_t i = 0; i < parts.merges.size(); ++i) {
     const std::string_view merge = parts.merges[i];
-    const size_t space = merge.find(' ', 1);  // token text has no space in the byte-level alphabet
+    const size_t space = merge.find(' ', 1);  // no token of these kinds has a space
     if (space == std::string_view::npos)
       throw Error("{}: merge {} \"{}\" has no second part", source, i, merge);
     const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
@@ -79,14 +74,24 @@ void build_gpt2(const TokenizerParts& parts, std::string_view source, TokenizerC
       throw Error("{}: merge {} \"{}\" is not of tokens", source, i, merge);
     merges.insert(left_id, right_id, {static_cast<uint32_t>(i), id});
   }
+  return merges;
+}
+
+void build_gpt2(const TokenizerParts& parts, std::string_view source, TokenizerComponents& out) {
+  const NamedSplits* splits = find_named_splits(parts.split_name);
+  if (splits == nullptr) throw Error("{}: pre-tokenizer {} is not supported", source, parts.split_name);
+  for (const std::string_view pattern : splits->patterns) {
+    out.pre_tokenizer.add_split(SplitRegex(pattern), SplitBehavior::kIsolated, false);
+  }
+  if (parts.nfc) out.normalizer.add_form(NormalForm::kNfc);
   BpeOptions options;
   options.ignore_merges = parts.ignore_merges || splits->ignore_merges;
   options.reads_bytes = true;
-  out.model = std::make_unique<Bpe>(out.vocabulary, std::move(merges), options);
+  out.model = std::make_unique<Bpe>(out.vocabulary, read_merges(parts, source), options);
   out.decoder.add_byte_level();
 }
 
-void build_sentence_piece(const TokenizerParts& parts, TokenizerComponents& out) {
+void build_sentence_piece(const TokenizerParts& parts, std::string_view source, TokenizerComponents& out) {
   const size_t size = parts.tokens.size();
   std::vector<bool> pieces(size);
   for (size_t id = 0; id < size; ++id) pieces[id] = type_of(parts, id) == Type::kNormal;
@@ -95,10 +100,16 @@ void build_sentence_piece(const TokenizerParts& parts, TokenizerComponents& out)
   if (parts.kind == Kind::kUnigram) {
     const std::vector<double> scores(parts.scores.begin(), parts.scores.end());
     out.model = std::make_unique<Unigram>(out.vocabulary, scores, pieces, find_unknown(parts), true);
+  } else if (parts.kind == Kind::kSentencePieceMerges) {
+    BpeOptions options;
+    options.unk_id = find_unknown(parts);
+    options.byte_fallback = true;
+    options.fuse_unk = true;
+    out.model = std::make_unique<Bpe>(out.vocabulary, read_merges(parts, source), options);
   } else {
     out.model = std::make_unique<ScoreBpe>(out.vocabulary, parts.scores, pieces, find_unknown(parts));
-    if (marks_only_lead(*out.vocabulary)) out.pre_tokenizer.add_split_before_runs(std::string(kSpaceMark));
   }
+  if (parts.kind != Kind::kUnigram) shorten_words(*out.vocabulary, out.pre_tokenizer);
   out.decoder.add_replace_text(std::string(kSpaceMark), " ");
   out.decoder.add_byte_fallback();
   if (parts.add_space_prefix) out.decoder.set_lead_strip({" ", 1});
@@ -115,7 +126,7 @@ Tokenizer Tokenizer::from_parts(const TokenizerParts& parts, std::string_view so
   if (parts.kind == Kind::kGpt2Bpe) {
     build_gpt2(parts, source, out);
   } else {
-    build_sentence_piece(parts, out);
+    build_sentence_piece(parts, source, out);
   }
   return Tokenizer(std::move(out));
 }
