@@ -3,11 +3,31 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <limits>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "text/utf8.h"
 
 namespace strata {
+namespace {
+
+// No limits on the work of one match: long texts are legal, and a limit that is hit could only stop the
+// process.
+pcre2_match_context* unlimited() {
+  static pcre2_match_context* const context = [] {
+    pcre2_match_context* made = pcre2_match_context_create(nullptr);
+    STRATA_CHECK(made != nullptr, "no memory for regular expressions");
+    constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+    pcre2_set_match_limit(made, kMost);
+    pcre2_set_depth_limit(made, kMost);
+    pcre2_set_heap_limit(made, kMost);
+    return made;
+  }();
+  return context;
+}
+
+}  // namespace
 
 SplitRegex::SplitRegex(std::string_view oniguruma) {
   const std::string pattern = translate_pattern(oniguruma);
@@ -45,7 +65,7 @@ int SplitRegex::Matcher::match() {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text_.data());
   if (jit_) {
     const int found =
-        pcre2_jit_match(code_, subject, text_.size(), at_, PCRE2_NO_UTF_CHECK, data_.get(), nullptr);
+        pcre2_jit_match(code_, subject, text_.size(), at_, PCRE2_NO_UTF_CHECK, data_.get(), unlimited());
     if (found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
   }
   // The interpreter keeps its backtracking points on the heap, so it gets through where the stack was too
