@@ -5,7 +5,7 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build pkg-config git
   libsimdjson-dev nlohmann-json3-dev libboost1.81-dev libcli11-dev libspdlog-dev libfmt-dev libedit-dev
-  libhwy-dev libpcre2-dev libutf8proc-dev libxxhash-dev libexpected-dev
+  libssl-dev libhwy-dev libpcre2-dev libutf8proc-dev libxxhash-dev libexpected-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   python3 python3-venv ccache
 )

@@ -1,0 +1,153 @@
+// strata bench: prefill and decode speed of a model on this machine, beside the machine's measured memory bandwidth.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/load.h"
+#include "runtime/batch_builder.h"
+#include "runtime/memory_pools.h"
+#include "runtime/ref_pool.h"
+
+namespace strata {
+namespace {
+
+struct BenchFlags {
+  ModelFlags model;
+  bool json = false;
+  std::vector<int> batches = {1, 4, 16}, contexts = {128, 1024};
+  int prefill = 512, repeat = 9;
+};
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Bytes a second that `threads` threads read from memory larger than the caches: the best of five passes over 1 GiB.
+double measure_bandwidth(int threads) {
+  const std::size_t bytes = std::size_t{1} << 30;
+  const Buffer buffer = Buffer::host(bytes);
+  std::fill_n(reinterpret_cast<std::uint64_t*>(buffer.data()), bytes / 8, 1);
+  std::uint64_t total = 0;
+  double best = 1e9;
+  for (int round = 0; round < 5; ++round) {
+    best = std::min(best, seconds_of([&] {
+      std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads) * 8);
+      std::vector<std::jthread> pool;
+      for (int t = 0; t < threads; ++t) {
+        pool.emplace_back([&, t] {
+          const auto words = bytes / 8 / static_cast<std::size_t>(threads);
+          const auto* p = reinterpret_cast<const std::uint64_t*>(buffer.data()) + static_cast<std::size_t>(t) * words;
+          sums[static_cast<std::size_t>(t) * 8] = std::accumulate(p, p + words, std::uint64_t{0});
+        });
+      }
+      pool.clear();
+      total = std::accumulate(sums.begin(), sums.end(), total);
+    }));
+  }
+  if (total == 0) std::printf("impossible\n");  // keeps the sums alive
+  return static_cast<double>(bytes) / best;
+}
+
+// Runs the model directly: `batch` sequences of `context` computed tokens each.
+class Subject {
+ public:
+  Subject(const LoadedModel& loaded, int batch, int context)
+      : model_(*loaded.model), ops_(*loaded.ops), batch_(batch),
+        pages_each_((context + 512 + kPageTokens - 1) / kPageTokens),
+        pools_(model_.states(), {.pages = batch * pages_each_, .slots = batch + 1, .tapes = 0}, DType::kF32, ops_) {}
+
+  // `rows` tokens of every sequence from `start` on; seconds.
+  double step(int rows, int start) {
+    std::vector<int> tokens(static_cast<std::size_t>(rows));
+    builder_.clear();
+    for (int s = 0; s < batch_; ++s) {
+      for (int i = 0; i < rows; ++i) tokens[static_cast<std::size_t>(i)] = (7 * (start + i) + 13 * s + 1) % model_.vocab_size;
+      std::vector<int> pages(static_cast<std::size_t>(pages_each_));
+      std::iota(pages.begin(), pages.end(), s * pages_each_);
+      const int row = builder_.add({.tokens = tokens, .start = start, .pages = pages, .state_in = start == 0 ? -1 : s + 1});
+      builder_.save(row + rows - 1, s + 1);
+      builder_.want_logits(row + rows - 1);
+    }
+    const Batch batch = builder_.batch();
+    return seconds_of([&] {
+      const Scratch scratch(ops_.arena());
+      model_.forward(batch, pools_.views(), ops_);
+    });
+  }
+
+ private:
+  const Model& model_;
+  Ops& ops_;
+  int batch_, pages_each_;
+  MemoryPools pools_;
+  BatchBuilder builder_;
+};
+
+// What one decode step of `batch` sequences reads at least: every matrix once (routed experts: those that are expected to
+// be chosen), every sequence's keys, values and state (read and written).
+double step_bytes(const Model& m, int batch, int context) {
+  const auto specs = m.states();
+  double bytes = static_cast<double>(m.active_bytes(batch));
+  bytes += static_cast<double>(MemoryPools::page_bytes(specs, DType::kF32)) / kPageTokens * context * batch;
+  bytes += 2.0 * static_cast<double>(MemoryPools::slot_bytes(specs)) * batch;
+  return bytes;
+}
+
+int bench(BenchFlags& f) {
+  const LoadedModel loaded = load_model(f.model);
+  const int threads = f.model.threads > 0 ? f.model.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const double bandwidth = measure_bandwidth(threads);
+  nlohmann::ordered_json out = {{"model", loaded.info.name}, {"threads", threads}, {"memory_bytes_per_second", bandwidth}};
+  if (!f.json) std::printf("%s, %d threads, memory %.1f GB/s\n", loaded.info.name.c_str(), threads, bandwidth / 1e9);
+
+  {
+    std::vector<double> times;
+    Subject subject(loaded, 1, f.prefill);
+    subject.step(f.prefill, 0);
+    for (int i = 0; i < f.repeat; ++i) times.push_back(subject.step(f.prefill, 0));
+    const double rate = f.prefill / median(times);
+    out["prefill"] = {{"tokens", f.prefill}, {"tokens_per_second", rate}};
+    if (!f.json) std::printf("prefill of %d tokens: %.0f tokens/s\n", f.prefill, rate);
+  }
+  if (!f.json) std::printf("%6s %8s %12s %14s %12s %10s\n", "batch", "context", "ms a step", "tokens/s", "MB a step", "of memory");
+  for (const int context : f.contexts) {
+    for (const int batch : f.batches) {
+      Subject subject(loaded, batch, context);
+      for (int at = 0; at < context; at += 256) subject.step(std::min(256, context - at), at);
+      std::vector<double> times;
+      for (int i = 0; i < 5 * f.repeat; ++i) times.push_back(subject.step(1, context + i));
+      const double t = median(times), bytes = step_bytes(*loaded.model, batch, context), share = bytes / t / bandwidth;
+      out["decode"].push_back({{"batch", batch}, {"context", context}, {"seconds", t}, {"tokens_per_second", batch / t},
+                               {"bytes", bytes}, {"share_of_bandwidth", share}});
+      if (!f.json) std::printf("%6d %8d %12.3f %14.0f %12.1f %9.0f%%\n", batch, context, t * 1e3, batch / t, bytes / 1e6, share * 100);
+    }
+  }
+  if (f.json) std::printf("%s\n", out.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+
+Command add_bench_command(CLI::App& root) {
+  auto* app = root.add_subcommand("bench", "Measure prefill and decode");
+  auto f = std::make_shared<BenchFlags>();
+  add_model_flags(*app, f->model);
+  app->add_flag("--json", f->json, "Print one JSON object");
+  app->add_option("--batches", f->batches, "Batch sizes to decode with")->check(CLI::PositiveNumber)->delimiter(',');
+  app->add_option("--contexts", f->contexts, "Tokens before the decoded one")->check(CLI::PositiveNumber)->delimiter(',');
+  app->add_option("--prefill", f->prefill, "Tokens of the prefill")->check(CLI::PositiveNumber);
+  app->add_option("--repeat", f->repeat, "Measurements a median is taken of")->check(CLI::PositiveNumber);
+  return {app, [f] { return bench(*f); }};
+}
+
+}  // namespace strata

@@ -1,0 +1,141 @@
+#include "cli/load.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/console.h"
+#include "loader/checkpoint.h"
+#include "loader/resolve.h"
+#include "model/registry.h"
+#include "ops/cpu/cpu_ops.h"
+
+namespace strata {
+namespace {
+
+std::optional<DType> parse_dtype(const std::string& text) {
+  if (text == "auto") return {};
+  for (int i = 0; i <= static_cast<int>(DType::kMXFP4); ++i) {
+    if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
+  }
+  throw Error("unknown type '{}': auto, f32, f16, bf16, q8_0, q4_0, q4_k, ...", text);
+}
+
+int parse_draft_tokens(const std::string& text) {
+  if (text == "auto") return 0;
+  std::size_t end = 0;
+  int k = 0;
+  try {
+    k = std::stoi(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  if (end != text.size() || k < 1 || k > 15) throw Error("--draft-tokens must be auto or 1 to 15, is '{}'", text);
+  return k;
+}
+
+SamplingParams sampling_defaults(const ModelConfig& config) {
+  SamplingParams p;
+  const SamplingDefaults& d = config.sampling();
+  if (d.temperature) p.temperature = static_cast<float>(*d.temperature);
+  if (d.top_p) p.top_p = static_cast<float>(*d.top_p);
+  if (d.min_p) p.min_p = static_cast<float>(*d.min_p);
+  if (d.top_k) p.top_k = *d.top_k;
+  if (d.repetition_penalty) p.repetition_penalty = static_cast<float>(*d.repetition_penalty);
+  if (d.do_sample && !*d.do_sample) p.temperature = 0;
+  return p;
+}
+
+}  // namespace
+
+void add_model_flags(CLI::App& app, ModelFlags& f) {
+  app.add_option("--model,-m", f.model, "A model folder, a file, or a Hugging Face id in the local cache (default: the embedded demo model)");
+  app.add_option("--threads,-t", f.threads, "Threads to compute with (default: one per core)")->check(CLI::Range(0, 1024));
+  app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, q8_0, q4_k, ...");
+  app.add_option("--kv-dtype", f.kv_dtype, "Type of keys and values: auto, f32, f16, bf16, f8_e4m3");
+  app.add_option("--memory", f.memory, "Memory for keys, values and recurrent states, such as 512MiB or 4GiB");
+  app.add_option("--max-context", f.engine.max_context, "Tokens of one sequence at most (default: the model's limit)")->check(CLI::NonNegativeNumber);
+  app.add_option("--max-sequences", f.engine.max_sequences, "Sequences that run at once")->check(CLI::Range(1, 4096));
+  app.add_option("--max-batch-tokens", f.engine.max_batch_tokens, "Rows of a step at most")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram");
+  app.add_option("--draft-tokens", f.draft_tokens, "Drafts a step: 1 to 15, or auto");
+  app.add_flag("--no-prefix-cache", f.no_prefix_cache, "Do not reuse what earlier requests computed");
+}
+
+std::size_t parse_bytes(const std::string& text) {
+  std::size_t end = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &end);
+  } catch (const std::exception&) {
+    value = -1;
+  }
+  const std::string unit = text.substr(std::min(end, text.size()));
+  static constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1}, {"B", 1}, {"K", 1024}, {"KiB", 1024}, {"M", 1 << 20}, {"MiB", 1 << 20}, {"G", 1 << 30}, {"GiB", 1 << 30}, {"TiB", 0x1p40}};
+  for (const auto& [name, factor] : kUnits) {
+    if (unit == name && value >= 0 && std::isfinite(value)) return static_cast<std::size_t>(value * factor);
+  }
+  throw Error("not an amount of memory: '{}' (such as 512MiB or 4GiB)", text);
+}
+
+std::string format_bytes(std::size_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::filesystem::path embedded_model() {
+  // Beside the program's folders: in a source tree, or under share/strata of an installation.
+  std::error_code error;
+  auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (; !folder.empty(); folder = folder.parent_path()) {
+    for (const char* place : {"models/tiny-hybrid", "share/strata/models/tiny-hybrid"}) {
+      if (std::filesystem::exists(folder / place / "config.json")) return folder / place;
+    }
+    if (folder == folder.root_path()) break;
+  }
+  throw Error("the embedded model (models/tiny-hybrid) is not beside this program: name a model with --model");
+}
+
+std::filesystem::path model_path(const ModelFlags& flags) {
+  return flags.model.empty() ? embedded_model() : resolve_model(flags.model);
+}
+
+LoadedModel load_model(const ModelFlags& flags) {
+  const auto path = model_path(flags);
+  ProgressBar bar("loading " + path.filename().string());
+  Checkpoint checkpoint = Checkpoint::open(path, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
+  LoadedModel out;
+  out.ops = std::make_shared<CpuOps>(CpuOptions{.threads = flags.threads});
+  out.model = std::make_shared<const Model>(load_model(checkpoint, *out.ops, {.weights = parse_dtype(flags.weights)}));
+  out.info.name = path.filename().string();
+  out.info.folder = std::filesystem::is_directory(path) ? path : path.parent_path();
+  out.info.architecture = out.model->architecture;
+  out.info.vocab_size = out.model->vocab_size;
+  out.info.max_context = out.model->max_context;
+  out.info.end_tokens = checkpoint.config().end_tokens();
+  out.info.defaults = sampling_defaults(checkpoint.config());
+  return out;
+}
+
+Loaded load(const ModelFlags& flags) {
+  EngineOptions options = flags.engine;
+  options.memory_bytes = parse_bytes(flags.memory);
+  options.draft_tokens = parse_draft_tokens(flags.draft_tokens);
+  options.prefix_cache = !flags.no_prefix_cache;
+  options.kv_dtype = parse_dtype(flags.kv_dtype).value_or(DType::kF32);
+  LoadedModel model = load_model(flags);
+  Loaded out;
+  out.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_json_file(model.info.folder / "tokenizer.json"));
+  if (auto chat = ChatTemplate::load(model.info.folder)) out.chat_template = std::make_shared<const ChatTemplate>(std::move(*chat));
+  out.engine = std::make_shared<Engine>(model.model, model.ops, model.info, options);
+  return out;
+}
+
+}  // namespace strata

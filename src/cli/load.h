@@ -1,0 +1,56 @@
+// Loading a model for a command: the flags that say which and how, and what comes of them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "model/model.h"
+#include "runtime/engine.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace strata {
+
+// What the command line says; add_model_flags() fills it.
+struct ModelFlags {
+  std::string model;              // empty = the embedded one
+  int threads = 0;
+  std::string weights = "auto";   // element type of the large matrices
+  std::string kv_dtype = "auto";
+  std::string memory = "1GiB";
+  std::string draft_tokens = "auto";
+  bool no_prefix_cache = false;
+  EngineOptions engine;
+};
+
+void add_model_flags(CLI::App& app, ModelFlags& flags);
+
+// A model with what it is run by, before an engine owns it.
+struct LoadedModel {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<Ops> ops;
+  ModelInfo info;
+};
+
+struct Loaded {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;  // null when the model has none
+};
+
+// Throw Error. A large checkpoint shows a progress bar on a terminal's stderr.
+LoadedModel load_model(const ModelFlags& flags);
+Loaded load(const ModelFlags& flags);
+
+// The path of the model the flags name, and of the one that comes with Strata.
+std::filesystem::path model_path(const ModelFlags& flags);
+std::filesystem::path embedded_model();
+
+// "1.5GiB", "512M", "100000" -> bytes. Error otherwise.
+std::size_t parse_bytes(const std::string& text);
+std::string format_bytes(std::size_t bytes);
+
+}  // namespace strata
