@@ -93,14 +93,11 @@ class Subject {
   BatchBuilder builder_;
 };
 
-// What one decode step of `batch` sequences reads at least: every matrix once (routed experts: those that are expected to
-// be chosen), every sequence's keys, values and state (read and written).
-double step_bytes(const Model& m, int batch, int context) {
+// What one decode step of `batch` sequences moves beside the matrices: keys, values and states (read and written).
+double memory_bytes(const Model& m, int batch, int context) {
   const auto specs = m.states();
-  double bytes = static_cast<double>(m.active_bytes(batch));
-  bytes += static_cast<double>(MemoryPools::page_bytes(specs, DType::kF32)) / kPageTokens * context * batch;
-  bytes += 2.0 * static_cast<double>(MemoryPools::slot_bytes(specs)) * batch;
-  return bytes;
+  return static_cast<double>(MemoryPools::page_bytes(specs, DType::kF32)) / kPageTokens * context * batch +
+         2.0 * static_cast<double>(MemoryPools::slot_bytes(specs)) * batch;
 }
 
 int bench(BenchFlags& f) {
@@ -125,8 +122,11 @@ int bench(BenchFlags& f) {
       Subject subject(loaded, batch, context);
       for (int at = 0; at < context; at += 256) subject.step(std::min(256, context - at), at);
       std::vector<double> times;
-      for (int i = 0; i < 5 * f.repeat; ++i) times.push_back(subject.step(1, context + i));
-      const double t = median(times), bytes = step_bytes(*loaded.model, batch, context), share = bytes / t / bandwidth;
+      const int steps = 5 * f.repeat;
+      const std::uint64_t read = loaded.ops->weight_bytes_read();
+      for (int i = 0; i < steps; ++i) times.push_back(subject.step(1, context + i));
+      const double weights = static_cast<double>(loaded.ops->weight_bytes_read() - read) / steps;
+      const double t = median(times), bytes = weights + memory_bytes(*loaded.model, batch, context), share = bytes / t / bandwidth;
       out["decode"].push_back({{"batch", batch}, {"context", context}, {"seconds", t}, {"tokens_per_second", batch / t},
                                {"bytes", bytes}, {"share_of_bandwidth", share}});
       if (!f.json) std::printf("%6d %8d %12.3f %14.0f %12.1f %9.0f%%\n", batch, context, t * 1e3, batch / t, bytes / 1e6, share * 100);

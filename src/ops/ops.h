@@ -128,6 +128,8 @@ class Ops {
   virtual Weight load(const HostMatrix& matrix, std::optional<DType> type = {}) = 0;
   virtual Tensor load_vector(const Tensor& host, float add = 0) = 0;    // any float type -> f32, + add; same shape; kept for the backend's life
   Arena& arena() { return *arena_; }
+  // Bytes of matrices that products have read so far, each matrix (each chosen expert's) once an op; host backends count.
+  std::uint64_t weight_bytes_read() const { return weight_bytes_read_; }
   Tensor make(const Shape& shape) { return arena_->make(shape, activation()); }               // scratch, contents undefined
   Tensor make(const Shape& shape, DType dtype) { return arena_->make(shape, dtype); }
 
@@ -183,6 +185,7 @@ class Ops {
 
  protected:
   std::unique_ptr<Arena> arena_;  // set by the backend
+  std::uint64_t weight_bytes_read_ = 0;
 };
 
 }  // namespace strata

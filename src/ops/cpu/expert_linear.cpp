@@ -44,6 +44,7 @@ void CpuOps::expert_linear(Tensor out, Tensor x, const Routing& routing, const W
 
   // A piece is an expert by a group of panels, with all the expert's rows: its weights are read from memory once.
   const std::int64_t panels = cpu::panels_of(w.outputs()), groups = (panels + kGroupPanels - 1) / kGroupPanels;
+  weight_bytes_read_ += w.storage.bytes() / static_cast<std::size_t>(experts) * static_cast<std::size_t>(count);
   threads_->parallel_for(count * groups, [&](std::int64_t piece) {
     const std::int64_t e = used[piece / groups], panel = piece % groups * kGroupPanels;
     const cpu::MatrixView matrix(w, bias, e);

@@ -24,6 +24,7 @@ void CpuOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   check_linear(out, x, w, bias);
   const std::int64_t rows = x.rows();
   if (rows == 0) return;
+  weight_bytes_read_ += w.storage.bytes();
   const Scratch scratch(arena());
   const auto** xs = reinterpret_cast<const float**>(make({rows}, DType::kI64).raw());
   auto** outs = reinterpret_cast<float**>(make({rows}, DType::kI64).raw());
