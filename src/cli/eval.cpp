@@ -146,13 +146,13 @@ ordered_json summary(const std::vector<Case>& cases, double seconds, const Engin
     out["drafted"] = drafted;
     out["accepted"] = accepted;
     out["verify_steps"] = metrics.verify_steps;
-    std::map<std::string, std::array<std::int64_t, 2>> by_task;  // accepted drafts, tokens of the model's own
+    std::map<std::string, std::array<std::int64_t, 2>> by_task;  // accepted drafts, verify steps
     for (const Case& c : cases) {
       by_task[c.task][0] += c.usage.accepted_tokens;
-      by_task[c.task][1] += c.usage.output_tokens - c.usage.accepted_tokens;
+      by_task[c.task][1] += c.usage.verify_steps;
     }
     for (const std::string& t : order) {
-      out["accepted_per_step"][t] = by_task[t][1] > 0 ? static_cast<double>(by_task[t][0]) / static_cast<double>(by_task[t][1]) : 0.0;
+      out["accepted_per_verify_step"][t] = by_task[t][1] > 0 ? static_cast<double>(by_task[t][0]) / static_cast<double>(by_task[t][1]) : 0.0;
     }
   }
   return out;

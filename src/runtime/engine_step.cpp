@@ -188,6 +188,7 @@ void EngineCore::account(Active& a) {
   std::erase_if(s.snapshots_at, [&](int at) { return at <= s.computed; });
   s.usage.drafted_tokens += a.drafts;
   s.usage.accepted_tokens += a.accepted;
+  s.usage.verify_steps += a.drafts > 0 ? 1 : 0;
 }
 
 void EngineCore::deliver(Active& a, Clock::time_point now) {

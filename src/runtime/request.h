@@ -67,6 +67,7 @@ struct Usage {
   int output_tokens = 0;          // an end token counts
   int drafted_tokens = 0;
   int accepted_tokens = 0;        // drafted tokens that were accepted
+  int verify_steps = 0;           // steps that checked drafts
 };
 
 // One step's news of one request. The last event has finish != kNone.

@@ -103,7 +103,7 @@ TEST(PrefixCache, RandomStepsConserveCounts) {
         case 0: case 1: {  // a sequence: match, compute the rest, insert, maybe snapshot
           PrefixHit hit = cache.match("", tokens);
           ASSERT_EQ(hit.tokens, static_cast<int>(hit.pages.size()) * kPageTokens);
-          if (needs_state && hit.tokens > 0) ASSERT_GE(hit.slot, 0);
+          if (needs_state && hit.tokens > 0) { ASSERT_GE(hit.slot, 0); }
           ASSERT_LT(hit.tokens, static_cast<int>(tokens.size()));
           std::vector<int> pages = hit.pages;
           while (pages.size() * kPageTokens < tokens.size()) {

@@ -1,0 +1,130 @@
+// EngineFixture: a golden model and an engine core driven step by step, for whole-engine tests.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loader/checkpoint.h"
+#include "model/registry.h"
+#include "ops/cpu/cpu_ops.h"
+#include "runtime/engine_core.h"
+
+namespace strata {
+
+struct TestModel {
+  std::shared_ptr<Ops> ops;
+  std::shared_ptr<const Model> model;
+  ModelInfo info;
+};
+
+// Loaded once per process; `name` is a folder of tests/golden, or "tiny-hybrid".
+inline const TestModel& test_model(const std::string& name) {
+  static std::map<std::string, TestModel> models;
+  auto& m = models[name];
+  if (m.model) return m;
+  const std::filesystem::path source = STRATA_SOURCE_DIR;
+  Checkpoint checkpoint = Checkpoint::open(name == "tiny-hybrid" ? source / "models" / name : source / "tests/golden" / name);
+  m.ops = std::make_shared<CpuOps>(CpuOptions{.threads = 2});
+  m.model = std::make_shared<const Model>(load_model(checkpoint, *m.ops));
+  m.info.name = name;
+  m.info.vocab_size = m.model->vocab_size;
+  m.info.max_context = m.model->max_context;
+  m.info.end_tokens = checkpoint.config().end_tokens();
+  return m;
+}
+
+struct Answer {
+  std::vector<int> tokens;
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  FinishReason finish = FinishReason::kNone;
+  Usage usage;
+  std::string error;
+  bool operator==(const Answer& other) const { return tokens == other.tokens && finish == other.finish; }
+};
+
+// Drives the core directly: submit, then run() until all are answered, or step by step.
+class EngineFixture {
+ public:
+  EngineFixture(const std::string& model, EngineOptions options, const DrafterFactory& drafter = {})
+      : info_(test_model(model).info), core_(test_model(model).model, test_model(model).ops, info_, small(options), drafter) {}
+
+  // -1 when refused (then `error` says why).
+  int submit(Request request) {
+    auto limit = core_.check(request);
+    if (!limit) {
+      error = limit.error().message;
+      return -1;
+    }
+    auto s = std::make_unique<Sequence>();
+    const int id = static_cast<int>(answers.size());
+    s->id = static_cast<RequestId>(id);
+    s->tokens = request.prompt;
+    s->limit = *limit;
+    s->seed = request.sampling.seed.value_or(0);
+    s->ends = info_.end_tokens;
+    s->ends.insert(s->ends.end(), request.stop_tokens.begin(), request.stop_tokens.end());
+    s->root = request.adapter + '\n' + request.cache_salt;
+    s->request = std::move(request);
+    s->arrived = Clock::now();
+    s->sink = [this, id](Event&& e) {
+      Answer& a = answers[static_cast<std::size_t>(id)];
+      a.tokens.insert(a.tokens.end(), e.tokens.begin(), e.tokens.end());
+      a.logprobs.insert(a.logprobs.end(), e.logprobs.begin(), e.logprobs.end());
+      if (!e.prompt_logprobs.empty()) a.prompt_logprobs = e.prompt_logprobs;
+      a.finish = e.finish;
+      a.usage = e.usage;
+      a.error = e.error;
+    };
+    answers.emplace_back();
+    core_.add(std::move(s));
+    return id;
+  }
+
+  bool step() { return core_.step(); }
+  void run() {
+    while (core_.step()) {
+    }
+  }
+  Answer solo(const Request& request) {
+    const int id = submit(request);
+    run();
+    return answers.at(static_cast<std::size_t>(id));
+  }
+  EngineCore& core() { return core_; }
+
+  std::vector<Answer> answers;
+  std::string error;
+
+ private:
+  static EngineOptions small(EngineOptions o) {
+    if (o.max_context == 0) o.max_context = 2048;
+    if (o.memory_bytes == EngineOptions{}.memory_bytes) o.memory_bytes = std::size_t{96} << 20;
+    return o;
+  }
+  ModelInfo info_;
+  EngineCore core_;
+};
+
+// A prompt of n tokens that depends on `seed`; never a token below 2.
+inline std::vector<int> test_prompt(int n, int seed, int vocab = 320) {
+  std::vector<int> p;
+  std::uint32_t x = 2654435761U * static_cast<std::uint32_t>(seed + 1);
+  for (int i = 0; i < n; ++i) {
+    x = x * 1664525U + 1013904223U;
+    p.push_back(2 + static_cast<int>((x >> 8) % static_cast<std::uint32_t>(vocab - 2)));
+  }
+  return p;
+}
+
+inline Request greedy(std::vector<int> prompt, int max_tokens) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = max_tokens;
+  r.sampling.temperature = 0;
+  return r;
+}
+
+}  // namespace strata

@@ -1,0 +1,258 @@
+// Whole-engine tests: the same request gives the same tokens whatever happens around it, and nothing leaks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/engine_fixture.h"
+
+namespace strata {
+namespace {
+
+class SameTokens : public testing::TestWithParam<std::string> {};
+
+// {cache} x {speculation} x {mixed batch} x {chunked}: sixteen equal outputs, each prompt sent cold and then warm.
+TEST_P(SameTokens, SixteenWays) {
+  const std::string model = GetParam();
+  std::vector<Request> requests;
+  const auto shared = test_prompt(130, 1);
+  for (int i = 0; i < 6; ++i) {
+    auto prompt = shared;
+    const auto own = test_prompt(i * 37 + 1, 100 + i);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    requests.push_back(greedy(prompt, 24));
+    requests.back().sampling.ignore_eos = true;
+    if (i % 2 == 1) {  // seeded sampling must not depend on anything either
+      requests.back().sampling.temperature = 0.9F;
+      requests.back().sampling.seed = 77 + static_cast<std::uint64_t>(i);
+      requests.back().sampling.presence_penalty = 0.5F;
+    }
+  }
+  std::vector<Answer> expected;
+  for (const bool cache : {false, true}) {
+    for (const char* speculate : {"none", "mtp", "ngram"}) {
+      for (const bool mixed : {false, true}) {
+        for (const int chunk : {512, 17}) {
+          for (const bool lazy : {true, false}) {
+            if (!lazy && (std::string(speculate) == "none" || !mixed)) continue;
+            EngineOptions o;
+            o.prefix_cache = cache;
+            o.speculate = speculate;
+            o.draft_tokens = 3;
+            o.max_batch_tokens = chunk;
+            o.max_sequences = mixed ? 6 : 1;
+            o.lazy_slots = lazy;
+            EngineFixture e(model, o);
+            for (int round = 0; round < 2; ++round) {
+              for (const Request& r : requests) ASSERT_GE(e.submit(r), 0) << e.error;
+              e.run();
+            }
+            if (expected.empty()) expected.assign(e.answers.begin(), e.answers.begin() + 6);
+            for (std::size_t i = 0; i < e.answers.size(); ++i) {
+              ASSERT_EQ(e.answers[i].tokens, expected[i % 6].tokens)
+                  << model << " cache " << cache << " speculate " << speculate << " mixed " << mixed << " chunk " << chunk << " lazy "
+                  << lazy << " request " << i;
+            }
+            if (cache) {
+              EXPECT_GE(e.answers.back().usage.cached_tokens, 128);
+            }
+            if (std::string(speculate) == "mtp") {
+              EXPECT_GT(e.core().metrics().drafted, 0U);
+            }
+            EXPECT_EQ(e.core().metrics().pages_used, 0);
+            EXPECT_EQ(e.core().metrics().slots_used, 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Hybrids, SameTokens, testing::Values("tiny-hybrid", "qwen3_next", "qwen3_5_moe"),
+                         [](const auto& model) { return model.param == "tiny-hybrid" ? std::string("tiny_hybrid") : model.param; });
+
+TEST(Engine, PreemptionLosesNothingAndRepeatsNothing) {
+  EngineOptions o;
+  o.max_sequences = 8;
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) requests.push_back(greedy(test_prompt(60 + 20 * i, i), 150));
+  for (Request& r : requests) r.sampling.ignore_eos = true;
+  EngineFixture roomy("qwen3_next", o);
+  for (const Request& r : requests) roomy.submit(r);
+  roomy.run();
+  for (const char* speculate : {"none", "mtp"}) {
+    o.kv_pages = 12;  // about three of the eight fit to their end
+    o.speculate = speculate;
+    o.draft_tokens = 2;
+    EngineFixture tight("qwen3_next", o);
+    for (const Request& r : requests) ASSERT_GE(tight.submit(r), 0) << tight.error;
+    tight.run();
+    EXPECT_GT(tight.core().metrics().preemptions, 0U);
+    EXPECT_EQ(tight.answers, roomy.answers) << speculate;
+    EXPECT_EQ(tight.core().metrics().pages_used, 0);
+  }
+}
+
+TEST(Engine, PromptsNearThePoolsSizeFinishOrAreRefused) {
+  EngineOptions o;
+  o.kv_pages = 10;
+  EngineFixture e("qwen3", o);
+  const int pool = 10 * kPageTokens;
+  for (const int percent : {95, 99, 100, 101}) {
+    const int id = e.submit(greedy(test_prompt(pool * percent / 100, percent), 50));
+    if (percent >= 100) {
+      EXPECT_EQ(id, -1);
+      EXPECT_NE(e.error.find("holds 639"), std::string::npos) << e.error;
+      continue;
+    }
+    ASSERT_GE(id, 0);
+    e.run();
+    const Answer& a = e.answers.back();
+    EXPECT_EQ(a.finish, FinishReason::kLength);
+    EXPECT_EQ(a.usage.prompt_tokens + a.usage.output_tokens, std::min(pool, a.usage.prompt_tokens + 50));
+  }
+}
+
+TEST(Engine, AbortInMidPrefillThenTheSamePromptEqualsCold) {
+  EngineOptions o;
+  o.max_batch_tokens = 50;
+  EngineFixture cold("qwen3_5_moe", o);
+  const Request request = greedy(test_prompt(333, 5), 12);
+  const Answer expected = cold.solo(request);
+  EngineFixture e("qwen3_5_moe", o);
+  for (int i = 0; i < 50; ++i) {
+    const int id = e.submit(request);
+    for (int step = 0; step <= i % 7; ++step) e.step();
+    e.core().abort(static_cast<RequestId>(id));
+    EXPECT_EQ(e.answers.back().finish, FinishReason::kAborted);
+    EXPECT_EQ(e.core().metrics().pages_used, 0);
+    ASSERT_EQ(e.solo(request), expected) << i;
+  }
+  EXPECT_EQ(e.core().metrics().slots_used, 0);
+}
+
+TEST(Engine, PromptLengthsAroundPageBoundariesWarmEqualsCold) {  // case 6
+  EngineOptions cold_options;
+  cold_options.prefix_cache = false;
+  EngineFixture cold("qwen3_next", cold_options), warm("qwen3_next", {});
+  for (int k = 1; k <= 8; ++k) {
+    for (int n = 64 * k - 1; n <= 64 * k + 1; ++n) {
+      Request r = greedy(test_prompt(n, 3), 3);
+      r.logprobs = 0;
+      const Answer a = cold.solo(r);
+      for (int round = 0; round < 2; ++round) {
+        const Answer b = warm.solo(r);
+        ASSERT_EQ(a.tokens, b.tokens) << n;
+        ASSERT_EQ(a.logprobs[0].logprob, b.logprobs[0].logprob) << n;
+      }
+    }
+  }
+}
+
+TEST(Engine, AppendOnlyChatComputesOnlyWhatIsNew) {  // 60 turns of a growing conversation
+  EngineFixture e("qwen3_5_moe", {});
+  EngineOptions off;
+  off.prefix_cache = false;
+  EngineFixture cold("qwen3_5_moe", off);
+  std::vector<int> history = test_prompt(70, 9);
+  for (int turn = 0; turn < 60; ++turn) {
+    Request r = greedy(history, 9);
+    r.sampling.ignore_eos = true;
+    const Answer a = e.solo(r);
+    if (turn % 20 == 19) {
+      ASSERT_EQ(a, cold.solo(r));
+    }
+    const int replayed = a.usage.prompt_tokens - a.usage.cached_tokens;
+    const int fresh = turn == 0 ? a.usage.prompt_tokens : 12 + 9;
+    EXPECT_LE(replayed, fresh + kPageTokens) << turn;
+    history.insert(history.end(), a.tokens.begin(), a.tokens.end());
+    const auto next = test_prompt(12, 1000 + turn);
+    history.insert(history.end(), next.begin(), next.end());
+  }
+}
+
+TEST(Engine, WrapRoundOfPagesAndSlotsChangesNothing) {  // case 4
+  for (const DType kv : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
+    EngineOptions o;
+    o.kv_pages = 12;
+    o.state_slots = 6;
+    o.max_sequences = 2;
+    o.kv_dtype = kv;
+    EngineFixture e("qwen3_next", o);
+    const Request first = greedy(test_prompt(200, 1), 10);
+    const Answer a = e.solo(first);
+    for (int i = 0; i < 12; ++i) e.solo(greedy(test_prompt(150 + 30 * i, 50 + i), 10));
+    EXPECT_EQ(e.solo(first), a) << name(kv);
+  }
+}
+
+TEST(Engine, EndTokensInsideAnAcceptedBlockStopThere) {  // case 21, with drafts that are always right
+  const Request plain = greedy(test_prompt(40, 2), 16);
+  EngineFixture base("qwen3_next", {});
+  const Answer expected = base.solo(plain);
+  ASSERT_EQ(expected.tokens.size(), 16U);
+  class Oracle final : public Drafter {
+   public:
+    explicit Oracle(std::vector<int> text) : text_(std::move(text)) {}
+    void propose(std::span<const DraftWish> wishes) override {
+      for (const DraftWish& w : wishes) {
+        const auto from = static_cast<std::size_t>(w.sequence->output_tokens());
+        for (std::size_t i = from; i < std::min(text_.size(), from + static_cast<std::size_t>(w.drafts)); ++i) w.sequence->drafts.push_back(text_[i]);
+      }
+    }
+   private:
+    std::vector<int> text_;
+  };
+  for (std::size_t p = 0; p < 8; ++p) {
+    const int end = expected.tokens[p];
+    const auto at = std::find(expected.tokens.begin(), expected.tokens.end(), end) - expected.tokens.begin();
+    Request r = plain;
+    r.stop_tokens = {end};
+    EngineOptions o;
+    o.speculate = "ngram";
+    o.draft_tokens = 7;
+    EngineFixture e("qwen3_next", o, [&](Runner&) { return std::make_unique<Oracle>(expected.tokens); });
+    const Answer a = e.solo(r);
+    EXPECT_EQ(a.finish, FinishReason::kStop);
+    EXPECT_EQ(a.usage.output_tokens, at + 1);
+    EXPECT_EQ(a.tokens, std::vector<int>(expected.tokens.begin(), expected.tokens.begin() + at + 1));
+  }
+}
+
+TEST(Engine, ImpossibleRequestsAreRefusedWithTheField) {  // case 40
+  EngineFixture e("qwen3", {});
+  const auto refused = [&](auto&& change) {
+    Request r = greedy(test_prompt(5, 1), 4);
+    change(r);
+    e.error.clear();
+    EXPECT_EQ(e.submit(r), -1);
+    return e.error;
+  };
+  EXPECT_NE(refused([](Request& r) { r.prompt.clear(); }).find("empty"), std::string::npos);
+  EXPECT_NE(refused([](Request& r) { r.prompt[0] = 320; }).find("token 320"), std::string::npos);
+  EXPECT_NE(refused([](Request& r) { r.prompt = test_prompt(5000, 1); }).find("context holds"), std::string::npos);
+  EXPECT_NE(refused([](Request& r) { r.sampling.temperature = -1; }).find("temperature"), std::string::npos);
+  EXPECT_NE(refused([](Request& r) { r.sampling.temperature = NAN; }).find("temperature"), std::string::npos);
+  EXPECT_NE(refused([](Request& r) { r.sampling.top_p = 1.5F; }).find("top_p"), std::string::npos);
+  EXPECT_NE(refused([](Request& r) { r.sampling.logit_bias = {{9999, 1.0F}}; }).find("logit_bias"), std::string::npos);
+  EXPECT_NE(refused([](Request& r) { r.max_tokens = 0; }).find("max_tokens"), std::string::npos);
+  EXPECT_EQ(e.solo(greedy(test_prompt(5, 1), 4)).tokens.size(), 4U);  // and the engine goes on
+}
+
+TEST(Engine, PromptLogprobsAreThoseOfTheForwardPassHoweverChunked) {
+  EngineOptions whole, chunked;
+  chunked.max_batch_tokens = 7;
+  EngineFixture a("qwen3_5_moe", whole), b("qwen3_5_moe", chunked);
+  Request r = greedy(test_prompt(50, 4), 2);
+  r.prompt_logprobs = 2;
+  const Answer x = a.solo(r), y = b.solo(r);
+  ASSERT_EQ(x.prompt_logprobs.size(), 49U);
+  for (std::size_t i = 0; i < 49; ++i) {
+    EXPECT_EQ(x.prompt_logprobs[i].token, r.prompt[i + 1]);
+    EXPECT_EQ(x.prompt_logprobs[i].logprob, y.prompt_logprobs[i].logprob);
+    EXPECT_LE(x.prompt_logprobs[i].logprob, x.prompt_logprobs[i].top[0].second);
+  }
+}
+
+}  // namespace
+}  // namespace strata
