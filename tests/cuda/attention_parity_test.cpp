@@ -47,7 +47,8 @@ TEST_P(AttentionParity, EveryOption) {
     const Shape k_shape{tables.total, kPageTokens, c.kv_heads, c.dim}, v_shape{tables.total, kPageTokens, c.kv_heads, values};
     const DType kv_type = bf16() ? c.kv : DType::kF32;
     const auto pages = [&](const Shape& shape) {
-      HostTensor host(shape, kv_type);
+      HostTensor host(shape, kv_type);  // all bits set: NaN until written
+      std::memset(host.view().raw(), 0xff, host.view().bytes());
       return both(std::move(host), kv_type);
     };
     const Pair k_pages = pages(k_shape), v_pages = c.value_dim > 0 ? pages(v_shape) : Pair{};

@@ -5,6 +5,17 @@
 #include "ops/cuda/op_checks.h"
 
 namespace strata {
+namespace {
+
+bool suits_tiles(const cuda::AttentionView& a, bool has_values) {
+  const auto bf16 = [](const cuda::Rows& r) { return r.elem == cuda::kElemBF16; };
+  return has_values && bf16(a.q) && bf16(a.out) && bf16(a.k) && bf16(a.v) && a.head_dim == a.value_dim &&
+         (a.head_dim == 64 || a.head_dim == 128 || a.head_dim == 256) && a.heads / a.kv_heads <= 64 &&
+         cuda::wide(a.q, a.head_dim) && cuda::wide(a.k, a.head_dim) && cuda::wide(a.v, a.head_dim) && a.out.stride % 2 == 0 &&
+         reinterpret_cast<std::uintptr_t>(a.out.data) % 4 == 0;
+}
+
+}  // namespace
 
 void CudaOps::attention(const AttentionArgs& args, const Batch& batch) {
   if (batch.shape.rows == 0) return;
@@ -43,7 +54,15 @@ void CudaOps::attention(const AttentionArgs& args, const Batch& batch) {
   view.window = args.window;
   view.skip = args.skip;
   view.wide = cuda::wide(view.k, view.head_dim);
-  cuda::launch_attention_plain(view, stream_);
+  view.pages = k[0];
+  if (!suits_tiles(view, !v.empty())) return cuda::launch_attention_plain(view, stream_);
+  const Scratch scratch(arena());
+  view.splits = cuda::attention_splits(view, processors_);
+  if (view.splits > 1) {
+    view.partial = make({view.splits, rows, view.heads, view.value_dim}, DType::kF32).data<float>();
+    view.partial_scale = reinterpret_cast<float2*>(make({view.splits, rows, view.heads, 2}, DType::kF32).raw());
+  }
+  cuda::launch_attention_tiles(view, stream_);
 }
 
 }  // namespace strata

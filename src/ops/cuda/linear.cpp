@@ -15,7 +15,11 @@ void run(cuda::LinearArgs& args, cuda::Stream stream) {
   args.wide = cuda::wide(args.x, args.w.inputs);
   const bool tensor_cores =
       args.x.elem == cuda::kElemBF16 && (args.w.data.elem == cuda::kElemBF16 || args.w.data.elem == cuda::kElemF8);
-  if (tensor_cores) {
+  // Rows that share a matrix, on average.
+  const std::int64_t shared = args.order == nullptr ? args.rows : args.rows / args.w.experts;
+  if (tensor_cores && args.wide && shared > (args.order == nullptr ? 16 : 8)) {
+    cuda::launch_linear_tiles(args, stream);
+  } else if (tensor_cores) {
     cuda::launch_linear_stream(args, stream);
   } else {
     cuda::launch_linear_plain(args, stream);
@@ -32,6 +36,7 @@ void CudaOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   args.x = cuda::rows_of("linear", "x", x, args.rows, args.w.inputs);
   args.out = cuda::rows_of("linear", "out", out, args.rows, args.w.outputs);
   args.bias = cuda::vector_of("linear", "bias", bias, args.w.outputs, true);
+  args.processors = processors_;
   run(args, stream_);
 }
 
@@ -50,6 +55,7 @@ void CudaOps::expert_linear(Tensor out, Tensor x, const Routing& routing, const 
   args.first = cuda::ints_of("expert_linear", "first", routing.first);
   args.divisor = x.rows() == entries ? 1 : static_cast<int>(routing.expert.row_size());
   args.longest = static_cast<int>(rows);
+  args.processors = processors_;
   run(args, stream_);
 }
 

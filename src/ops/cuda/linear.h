@@ -16,6 +16,7 @@ struct LinearArgs {
   const int* first = nullptr;
   int divisor = 1;
   int longest = 0;     // most entries an expert can have
+  int processors = 132;
   bool wide = false;   // x allows 16-byte accesses
 };
 
@@ -23,5 +24,7 @@ struct LinearArgs {
 void launch_linear_plain(const LinearArgs& args, Stream stream);
 // bf16 x, bf16 or f8 weights: weights streamed once through the tensor cores, for few rows.
 void launch_linear_stream(const LinearArgs& args, Stream stream);
+// The same types for many rows: `wide` x.
+void launch_linear_tiles(const LinearArgs& args, Stream stream);
 
 }  // namespace strata::cuda

@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(256) plain_kernel(LinearArgs a) {
       to[r] = a.order == nullptr ? entry : a.order[entry];
     }
     for (std::int64_t k = lane; k < a.w.inputs; k += 32) {
-      const float w = load(a.w.data, row, k) * (scales == nullptr ? 1.0F : scales[k / 128]);
+      const float w =
+          scales == nullptr ? load(a.w.data, row, k) : load(a.w.data, row, f8_weight_place(k)) * scales[k / 128];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) sums[r] += w * load(a.x, to[r] / a.divisor, k);
     }

@@ -109,7 +109,8 @@ struct Tile {
         for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
           for (int m = 0; m < MT; ++m) {
-            mma_bf16(to[r][m], ws[0][2 * s], ws[1][2 * s], ws[0][2 * s + 1], ws[1][2 * s + 1], xs[m][2 * s], xs[m][2 * s + 1]);
+            const std::uint32_t lo = xs[m][F8 ? s : 2 * s], hi = xs[m][F8 ? s + 4 : 2 * s + 1];
+            mma_bf16(to[r][m], ws[0][2 * s], ws[1][2 * s], ws[0][2 * s + 1], ws[1][2 * s + 1], lo, hi);
           }
         }
       }

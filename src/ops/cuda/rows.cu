@@ -11,9 +11,15 @@ struct Move {
     const std::int64_t from = a.from_rows != nullptr ? a.from_rows[i * a.step] : i;
     const std::int64_t to = a.to_rows != nullptr ? a.to_rows[i * a.step] : i;
     if (from < 0 || to < 0) return;
-    Eight x = load8(a.from, from, column, n, a.wide);
+    Eight x;
     float scale = a.scale;
-    if (a.scales != nullptr) scale *= a.scales[from / a.scale_rows * a.scale_columns + column / 128];
+    if (a.scales != nullptr) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x.v[j] = j < n ? load(a.from, from, f8_weight_place(column + j)) : 0.0F;
+      scale *= a.scales[from / a.scale_rows * a.scale_columns + column / 128];
+    } else {
+      x = load8(a.from, from, column, n, a.wide);
+    }
 #pragma unroll
     for (int j = 0; j < 8; ++j) x.v[j] *= scale;
     store8(a.to, to, column + a.to_column, n, a.wide, x);

@@ -16,7 +16,8 @@ struct Rows {
   int elem = kElemF32;
 };
 
-// Rows of all experts one after the other, K elements each and zeros up to a multiple of 16 bytes. f8: `scales`
+// Rows of all experts one after the other, K elements each and zeros up to a multiple of 16 bytes.
+// f8: inputs in the order of f8_weight_place (device/rows.cuh); `scales`
 // [rows / scale_rows, scale_columns] f32, one for each 128 inputs; scale_rows is 128 where blocks of rows keep to
 // that grid, 1 where pieces were stacked off it.
 struct WeightView {

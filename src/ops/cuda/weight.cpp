@@ -33,6 +33,15 @@ DType kept_type(DType stored, std::optional<DType> wanted, DType activation) {
   return type;
 }
 
+// Inputs of an f8 row in the order kernels want (f8_weight_place of device/rows.cuh).
+void order_f8(std::byte* row, std::int64_t stride) {
+  std::byte group[16];
+  for (std::int64_t k0 = 0; k0 < stride; k0 += 16) {
+    for (int k = 0; k < 16; ++k) group[k % 8 / 2 * 4 + k / 8 * 2 + k % 2] = row[k0 + k];
+    std::memcpy(row + k0, group, sizeof(group));
+  }
+}
+
 void read_as(const cpu::MatrixRows& rows, std::int64_t row, DType type, std::byte* to, std::vector<float>& scratch) {
   if (rows.dtype() == type) return rows.read_raw(row, to);
   scratch.resize(static_cast<std::size_t>(rows.inputs()));
@@ -81,8 +90,14 @@ Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   std::vector<std::byte> staging(row_bytes * static_cast<std::size_t>(std::min(batch, rows.rows())));
   for (std::int64_t begin = 0; begin < rows.rows(); begin += batch) {
     const std::int64_t count = std::min(batch, rows.rows() - begin);
-    for (std::int64_t r = 0; r < count; ++r)
-      read_as(rows, begin + r, w.dtype, staging.data() + static_cast<std::size_t>(r) * row_bytes, scratch);
+    for (std::int64_t r = 0; r < count; ++r) {
+      std::byte* to = staging.data() + static_cast<std::size_t>(r) * row_bytes;
+      read_as(rows, begin + r, w.dtype, to, scratch);
+      if (scaled) {
+        std::fill(to + inputs, to + stride, std::byte{0});
+        order_f8(to, stride);
+      }
+    }
     cuda::check_cuda(cudaMemcpyAsync(w.storage.data() + static_cast<std::size_t>(begin) * row_bytes, staging.data(),
                                      static_cast<std::size_t>(count) * row_bytes, cudaMemcpyHostToDevice, stream_),
                      "loading a weight");

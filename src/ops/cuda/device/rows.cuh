@@ -13,6 +13,9 @@ __device__ __forceinline__ float f8_to_float(std::uint8_t bits) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
 }
 
+// f8 weights lie in groups of 16 inputs as tensor-core fragments take them: pairs 0, 4, 1, 5, 2, 6, 3, 7.
+__device__ __forceinline__ std::int64_t f8_weight_place(std::int64_t k) { return (k & ~15) | (k % 8 / 2 * 4 + k % 16 / 8 * 2 + k % 2); }
+
 // Element `at` of an array.
 __device__ __forceinline__ float load_elem(const void* data, int elem, std::int64_t at) {
   switch (elem) {

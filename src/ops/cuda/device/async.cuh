@@ -1,0 +1,65 @@
+// Asynchronous copies into shared memory and the barriers (mbarrier) that say when they have landed. PTX ISA 8.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/tensor_map.h"
+
+namespace strata::cuda {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+// After all barrier_init of a block, before anyone uses them (and a __syncthreads).
+__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// Arrives, and makes the phase wait for `bytes` of bulk copies too.
+__device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, int parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::
+          "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+}
+
+// The box of `map` whose first element is (row, column).
+__device__ __forceinline__ void copy_box(void* to, const TensorMap* map, int column, int row, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+                   "r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier))
+               : "memory");
+}
+__device__ __forceinline__ void copy_page(void* to, const TensorMap* map, int column, int page, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, 0, %3}], [%4];" ::
+                   "r"(shared_address(to)), "l"(map), "r"(column), "r"(page), "r"(shared_address(barrier))
+               : "memory");
+}
+__device__ __forceinline__ void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+// 16 bytes by an ordinary thread; fill: zeros instead.
+__device__ __forceinline__ void copy_16(void* to, const void* from, bool fill) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(fill ? 0 : 16) : "memory");
+}
+// One arrival of this thread once its copy_16s so far have landed.
+__device__ __forceinline__ void barrier_arrive_copies(std::uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Between waiting for ordinary or copy_16 writes and the tensor cores' reading of them.
+__device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Position in a ring of stages.
+template <int Stages>
+struct Ring {
+  int stage = 0, parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == Stages) stage = 0, parity ^= 1;
+  }
+};
+
+}  // namespace strata::cuda
