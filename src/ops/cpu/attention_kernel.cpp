@@ -18,8 +18,10 @@
 #define STRATA_ATTENTION_KERNEL_ONCE
 namespace strata {
 
-// The keys of a page some query sees: [begin, end) of its kPageTokens; keys [Dh, kPageTokens]; values
-// [kPageTokens, Dv].
+constexpr int kKeyBlock = 32;  // keys that lie together by channel: what the registers take at a time
+
+// The keys of a page some query sees: [begin, end) of its kPageTokens; keys [kPageTokens / kKeyBlock, Dh,
+// kKeyBlock]; values [kPageTokens, Dv].
 struct StagedPage {
   int begin, end;
   float* keys;
@@ -49,27 +51,33 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
 constexpr int kRegisterVectors = 2;                  // of keys or columns
 constexpr int kRegisterRows = kLanes == 16 ? 8 : 4;  // queries; their sums take 16 of 32 or 8 of 16 registers
 
-// to[i, j] = from[j, i] for four rows of `from`; `to` has rows of kPageTokens.
-HWY_INLINE void transpose_keys(const float* from, std::int64_t stride, std::int64_t dim, float* to) {
+// to[i, j] = from[j, i] for `rows` (a multiple of 4) rows of `from`; `to` has rows of kKeyBlock. Four
+// channels of all rows at a time, so that what is written are whole cache lines.
+HWY_INLINE void transpose_keys(const float* from, std::int64_t stride, int rows, std::int64_t dim,
+                               float* to) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::FixedTag<float, 4> d;
   const hn::Repartition<double, decltype(d)> pair;
   for (; i + 4 <= dim; i += 4) {
-    const auto a = hn::LoadU(d, from + i), b = hn::LoadU(d, from + stride + i),
-               c = hn::LoadU(d, from + 2 * stride + i), e = hn::LoadU(d, from + 3 * stride + i);
-    const auto ab = hn::BitCast(pair, hn::InterleaveLower(d, a, b)),
-               ab2 = hn::BitCast(pair, hn::InterleaveUpper(d, a, b));
-    const auto ce = hn::BitCast(pair, hn::InterleaveLower(d, c, e)),
-               ce2 = hn::BitCast(pair, hn::InterleaveUpper(d, c, e));
-    hn::Store(hn::BitCast(d, hn::InterleaveLower(pair, ab, ce)), d, to + i * kPageTokens);
-    hn::Store(hn::BitCast(d, hn::InterleaveUpper(pair, ab, ce)), d, to + (i + 1) * kPageTokens);
-    hn::Store(hn::BitCast(d, hn::InterleaveLower(pair, ab2, ce2)), d, to + (i + 2) * kPageTokens);
-    hn::Store(hn::BitCast(d, hn::InterleaveUpper(pair, ab2, ce2)), d, to + (i + 3) * kPageTokens);
+    for (int j = 0; j < rows; j += 4) {
+      const float* x = from + j * stride + i;
+      const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + stride), c = hn::LoadU(d, x + 2 * stride),
+                 e = hn::LoadU(d, x + 3 * stride);
+      const auto ab = hn::BitCast(pair, hn::InterleaveLower(d, a, b)),
+                 ab2 = hn::BitCast(pair, hn::InterleaveUpper(d, a, b)),
+                 ce = hn::BitCast(pair, hn::InterleaveLower(d, c, e)),
+                 ce2 = hn::BitCast(pair, hn::InterleaveUpper(d, c, e));
+      float* y = to + i * kKeyBlock + j;
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(pair, ab, ce)), d, y);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(pair, ab, ce)), d, y + kKeyBlock);
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(pair, ab2, ce2)), d, y + 2 * kKeyBlock);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(pair, ab2, ce2)), d, y + 3 * kKeyBlock);
+    }
   }
 #endif
   for (; i < dim; ++i) {
-    for (int j = 0; j < 4; ++j) to[i * kPageTokens + j] = from[j * stride + i];
+    for (int j = 0; j < rows; ++j) to[i * kKeyBlock + j] = from[j * stride + i];
   }
 }
 
@@ -82,7 +90,7 @@ HWY_INLINE void score_rows(const float* const* q, const float* keys, std::int64_
     for (int v = 0; v < kRegisterVectors; ++v) sum[r][v] = hn::Zero(d);
   }
   for (std::int64_t i = 0; i < dim; ++i) {
-    const V k0 = hn::Load(d, keys + i * kPageTokens), k1 = hn::Load(d, keys + i * kPageTokens + kLanes);
+    const V k0 = hn::Load(d, keys + i * kKeyBlock), k1 = hn::Load(d, keys + i * kKeyBlock + kLanes);
     for (int r = 0; r < kRows; ++r) {
       const V x = hn::Set(d, q[r][i]);
       sum[r][0] = hn::MulAdd(x, k0, sum[r][0]);
@@ -130,8 +138,9 @@ void score_page(const AttentionTile& tile, const StagedPage& page, float* scores
     with_rows(std::min(kRegisterRows, tile.queries - first), [&](auto rows) {
       constexpr int kKeys = kRegisterVectors * kLanes;
       for (int key = page.begin / kKeys * kKeys; key < page.end; key += kKeys) {
-        score_rows<decltype(rows)::value>(tile.q + first, page.keys + key, tile.head_dim,
-                                          scores + first * kPageTokens + key);
+        score_rows<decltype(rows)::value>(
+            tile.q + first, page.keys + key / kKeyBlock * kKeyBlock * tile.head_dim + key % kKeyBlock,
+            tile.head_dim, scores + first * kPageTokens + key);
       }
     });
   }
@@ -199,8 +208,12 @@ void add_values(const AttentionTile& tile, const StagedPage& page, int first, in
 }  // namespace
 
 void transpose_page(const float* from, std::int64_t stride, const StagedPage& page, std::int64_t dim) {
-  for (int key = page.begin / 4 * 4; key < page.end; key += 4)
-    transpose_keys(from + key * stride, stride, dim, page.keys + key);
+  for (int block = 0; block < kPageTokens; block += kKeyBlock) {
+    const int begin = std::max(page.begin / 4 * 4, block),
+              end = std::min((page.end + 3) / 4 * 4, block + kKeyBlock);
+    if (begin >= end) continue;
+    transpose_keys(from + begin * stride, stride, end - begin, dim, page.keys + block * dim + begin - block);
+  }
 }
 
 // A page whose first key has position `base`.
@@ -260,6 +273,18 @@ FloatRows float_rows(const Tensor& pages, std::int64_t number, std::int64_t head
   return {scratch, stride};
 }
 
+// Asks for rows of a page ahead of their use: with heads side by side they lie too far apart for the hardware
+// to see.
+void prefetch_rows(const Tensor& pages, std::int64_t number, std::int64_t head, std::int64_t dim, int begin,
+                   int end) {
+  const auto entry = static_cast<std::int64_t>(bytes_of(pages.dtype(), pages[2] * pages[3]));
+  const auto bytes = static_cast<std::int64_t>(bytes_of(pages.dtype(), dim));
+  const std::byte* from = kv_entry(pages, number * kPageTokens) + bytes_of(pages.dtype(), head * pages[3]);
+  for (int key = begin; key < end; ++key) {
+    for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + key * entry + at);
+  }
+}
+
 }  // namespace
 
 std::size_t attend_scratch(const AttentionTile& tile) {
@@ -285,7 +310,12 @@ void attend_span(const AttentionTile& tile, int span, const AttentionSums& sums,
     StagedPage page{std::max(low - base, 0), std::min(high - base, kPageTokens), keys, nullptr, 0};
     const FloatRows k = float_rows(kv.k, number, tile.kv_head, tile.head_dim, page.begin / 4 * 4,
                                    (page.end + 3) / 4 * 4, false, key_rows);
+    if (!kv.v.empty()) prefetch_rows(kv.v, number, tile.kv_head, tile.value_dim, page.begin, page.end);
     HWY_DYNAMIC_DISPATCH(transpose_page)(k.at, k.stride, page, tile.head_dim);
+    if (const int next = base + kPageTokens; next < high) {
+      prefetch_rows(kv.k, tile.pages[next / kPageTokens], tile.kv_head, tile.head_dim, 0,
+                    std::min(high - next, kPageTokens));
+    }
     FloatRows v = k;
     // Whole vectors of values are read: rows that are not whole cache lines are copied apart.
     const bool ragged = tile.value_dim != stride;

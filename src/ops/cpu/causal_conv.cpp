@@ -20,7 +20,13 @@
 #define STRATA_CAUSAL_CONV_ONCE
 namespace strata {
 
-constexpr std::int64_t kConvBlock = 128;  // channels of a piece: two to eight cache lines of each row
+constexpr std::int64_t kConvBlock = 128;  // channels of a piece: eight cache lines of each row
+constexpr std::int64_t kMaxWidth = 16;    // taps; published models have 4
+
+// The inputs that meet the taps, oldest first, each a row of kConvBlock channels.
+struct ConvInputs {
+  const float* rows[kMaxWidth];
+};
 
 }  // namespace strata
 #endif
@@ -28,18 +34,17 @@ constexpr std::int64_t kConvBlock = 128;  // channels of a piece: two to eight c
 HWY_BEFORE_NAMESPACE();
 namespace strata::HWY_NAMESPACE {
 
-// out[c] = act(bias[c] + sum_j weight[j, c] window[j, c]), j ascending; rows of kConvBlock channels.
-void conv_row(const float* window, const float* weight, const float* bias, std::int64_t width, bool silu,
+// out[c] = act(bias[c] + sum_j weight[j, c] inputs[j, c]), j ascending; rows of kConvBlock channels.
+void conv_row(const ConvInputs& inputs, const float* weight, const float* bias, std::int64_t width, bool silu,
               float* out) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t c = 0; c < kConvBlock; c += lanes) {
     auto sum = hn::Load(d, bias + c);
     for (std::int64_t j = 0; j < width; ++j) {
-      sum =
-          hn::MulAdd(hn::Load(d, weight + j * kConvBlock + c), hn::Load(d, window + j * kConvBlock + c), sum);
+      sum = hn::MulAdd(hn::Load(d, weight + j * kConvBlock + c), hn::LoadU(d, inputs.rows[j] + c), sum);
     }
-    hn::Store(silu ? activation_of<Activation::kSilu>(d, sum) : sum, d, out + c);
+    hn::StoreU(silu ? activation_of<Activation::kSilu>(d, sum) : sum, d, out + c);
   }
 }
 
@@ -68,17 +73,18 @@ void conv_spread(const float* from, std::int64_t n, std::int64_t width, float* t
   }
 }
 
-// The reverse.
-void conv_gather(const float* from, std::int64_t n, std::int64_t width, float* to) {
+// to[c, j] = inputs[j, c]
+void conv_gather(const ConvInputs& inputs, std::int64_t n, std::int64_t width, float* to) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto& rows = inputs.rows;
   std::int64_t c = 0;
   for (; width == 3 && c + lanes <= n; c += lanes) {
-    hn::StoreInterleaved3(hn::Load(d, from + c), hn::Load(d, from + kConvBlock + c),
-                          hn::Load(d, from + 2 * kConvBlock + c), d, to + 3 * c);
+    hn::StoreInterleaved3(hn::LoadU(d, rows[0] + c), hn::LoadU(d, rows[1] + c), hn::LoadU(d, rows[2] + c), d,
+                          to + 3 * c);
   }
   for (; c < n; ++c) {
-    for (std::int64_t j = 0; j < width; ++j) to[c * width + j] = from[j * kConvBlock + c];
+    for (std::int64_t j = 0; j < width; ++j) to[c * width + j] = rows[j][c];
   }
 }
 
@@ -92,13 +98,15 @@ HWY_EXPORT(conv_spread);
 HWY_EXPORT(conv_gather);
 namespace {
 
-// The last inputs of n channels from channel c, oldest first, as rows of kConvBlock; the newest row is the
-// current one.
+// The inputs that the next row's taps meet, for n channels from channel c: in the batch, on the tape or,
+// where they came with the state or the block is not full, in scratch.
 struct ConvState {
   const ConvArgs& args;
   bool scalar;
   std::int64_t c, n, taps;  // taps = W - 1
-  float* window;            // [W, kConvBlock]
+  ConvInputs inputs;        // the last `taps` inputs; the current one after them
+  float* window;            // [W, kConvBlock]: inputs kept in scratch
+  std::int64_t pushed = 0;  // since load
   float* weight;            // [W, kConvBlock]
   float *bias, *out;        // [kConvBlock]
 
@@ -125,6 +133,8 @@ struct ConvState {
   }
 
   void load(int slot) {
+    for (std::int64_t j = 0; j < taps; ++j) inputs.rows[j] = window + j * kConvBlock;
+    pushed = taps;
     if (slot < 0) {
       std::fill_n(window, taps * kConvBlock, 0.0F);
     } else if (taps > 0) {
@@ -132,27 +142,41 @@ struct ConvState {
     }
   }
   void store(int slot) {
-    if (taps > 0) HWY_DYNAMIC_DISPATCH(conv_gather)(window, n, taps, args.state.row<float>(slot) + c * taps);
+    if (taps > 0) HWY_DYNAMIC_DISPATCH(conv_gather)(inputs, n, taps, args.state.row<float>(slot) + c * taps);
   }
-  void shift() { std::copy(window + kConvBlock, window + (taps + 1) * kConvBlock, window); }
+  // x becomes the current input; what is W rows old is not needed any more.
+  void push(const float* x) {
+    if (n < kConvBlock) {
+      float* copy = window + pushed % (taps + 1) * kConvBlock;
+      put(copy, x, n);
+      x = copy;
+    }
+    ++pushed;
+    inputs.rows[taps] = x;
+  }
+  void shift() { std::copy_n(inputs.rows + 1, taps, inputs.rows); }
   void replay(int tape, int i) {
-    put(window + taps * kConvBlock, args.tape.row<float>(tape) + i * args.tape[2] + c, n);
+    push(args.tape.row<float>(tape) + i * args.tape[2] + c);
     shift();
   }
+  void expect(int row) const {
+    prefetch(args.x.row<float>(row) + c, n);
+    prefetch(args.out.row<float>(row) + c, n);
+  }
   void step(int row) {
-    put(window + taps * kConvBlock, args.x.row<float>(row) + c, n);
+    push(args.x.row<float>(row) + c);
+    float* to = args.out.row<float>(row) + c;
     if (scalar) {
       for (std::int64_t i = 0; i < n; ++i) {
         float sum = bias[i];
-        for (std::int64_t j = 0; j <= taps; ++j)
-          sum += weight[j * kConvBlock + i] * window[j * kConvBlock + i];
-        out[i] = activation_of(args.activation, sum);
+        for (std::int64_t j = 0; j <= taps; ++j) sum += weight[j * kConvBlock + i] * inputs.rows[j][i];
+        to[i] = activation_of(args.activation, sum);
       }
     } else {
-      HWY_DYNAMIC_DISPATCH(conv_row)
-      (window, weight, bias, taps + 1, args.activation == Activation::kSilu, out);
+      const bool silu = args.activation == Activation::kSilu;
+      HWY_DYNAMIC_DISPATCH(conv_row)(inputs, weight, bias, taps + 1, silu, n < kConvBlock ? out : to);
+      if (n < kConvBlock) put(to, out, n);
     }
-    put(args.out.row<float>(row) + c, out, n);
     shift();
   }
 };
@@ -161,6 +185,7 @@ struct ConvState {
 
 void CpuOps::causal_conv(const ConvArgs& args, const Batch& batch) {
   const std::int64_t channels = args.weight[0], width = args.weight[1];
+  STRATA_CHECK(width >= 1 && width <= kMaxWidth, "causal_conv: width {}, at most {}", width, kMaxWidth);
   check_matrix("causal_conv", "x", args.x, batch.shape.rows, channels);
   check_matrix("causal_conv", "out", args.out, batch.shape.rows, channels);
   check_vector("causal_conv", "weight", args.weight, channels * width);

@@ -136,6 +136,16 @@ struct DeltaState {
     const float* ab = row + args.tape[2] - 2 * static_cast<std::ptrdiff_t>(args.value_heads);
     advance(row, ab[h], ab[args.value_heads + h], nullptr);
   }
+  void expect(int row) const {
+    const std::int64_t keys = args.key_heads * args.key_dim;
+    const float* query = args.qkv.row<float>(row) + h / (args.value_heads / args.key_heads) * args.key_dim;
+    prefetch(query, args.key_dim);
+    prefetch(query + keys, args.key_dim);
+    prefetch(args.qkv.row<float>(row) + 2 * keys + h * args.value_dim + v, n);
+    prefetch(args.a.row<float>(row) + h, 1);
+    prefetch(args.b.row<float>(row) + h, 1);
+    prefetch(args.out.row<float>(row) + h * args.value_dim + v, n);
+  }
   void step(int row) {
     advance(args.qkv.row<float>(row), args.a.row<float>(row)[h], args.b.row<float>(row)[h],
             args.out.row<float>(row) + h * args.value_dim + v);

@@ -18,38 +18,56 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// s [n] = s * decay + in * b; returns s . c. Lanes and two chains along the state: the order depends on n
-// alone.
-float ssd_step(float* s, const float* b, const float* c, float in, float decay, std::int64_t n) {
+// kRows channels of a state s [kRows, n]: s = s * decay + in[r] * b; y[r] = s . c. One chain along the state
+// for each channel: the order depends on n alone.
+template <int kRows>
+HWY_INLINE void ssd_channels(float* s, const float* b, const float* c, const float* in, float decay,
+                             std::int64_t n, float* y) {
   const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto scale = hn::Set(d, decay), x = hn::Set(d, in);
-  auto even = hn::Zero(d), odd = hn::Zero(d);
-  const auto step = [&](std::int64_t i, auto& sum) {
-    const auto next = hn::MulAdd(x, hn::LoadU(d, b + i), hn::Mul(hn::LoadU(d, s + i), scale));
-    hn::StoreU(next, d, s + i);
-    sum = hn::MulAdd(next, hn::LoadU(d, c + i), sum);
-  };
+  const V scale = hn::Set(d, decay);
+  V x[kRows], sum[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = hn::Set(d, in[r]);
+    sum[r] = hn::Zero(d);
+  }
   std::int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    step(i, even);
-    step(i + lanes, odd);
+  for (; i + lanes <= n; i += lanes) {
+    const V vb = hn::LoadU(d, b + i), vc = hn::LoadU(d, c + i);
+    for (int r = 0; r < kRows; ++r) {
+      float* cell = s + r * n + i;
+      const V next = hn::MulAdd(x[r], vb, hn::Mul(hn::LoadU(d, cell), scale));
+      hn::StoreU(next, d, cell);
+      sum[r] = hn::MulAdd(next, vc, sum[r]);
+    }
   }
-  for (; i + lanes <= n; i += lanes) step(i, even);
-  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
-  for (; i < n; ++i) {
-    s[i] = s[i] * decay + in * b[i];
-    sum += s[i] * c[i];
+  for (int r = 0; r < kRows; ++r) {
+    y[r] = hn::GetLane(hn::SumOfLanes(d, sum[r]));
+    for (std::int64_t j = i; j < n; ++j) {
+      float& cell = s[r * n + j];
+      cell = cell * decay + in[r] * b[j];
+      y[r] += cell * c[j];
+    }
   }
-  return sum;
 }
 
 // The channels [0, n) of one row: out may be null; skip is d of the formula.
 void ssd_rows(float* s, const float* x, const float* b, const float* c, float dt, float decay, float skip,
               std::int64_t n, std::int64_t states, float* out) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float y = ssd_step(s + i * states, b, c, dt * x[i], decay, states);
-    if (out != nullptr) out[i] = y + skip * x[i];
+  constexpr int kRows = 4;
+  float in[kRows], y[kRows];
+  for (std::int64_t i = 0; i < n; i += kRows) {
+    const auto rows = static_cast<int>(std::min<std::int64_t>(kRows, n - i));
+    for (int r = 0; r < rows; ++r) in[r] = dt * x[i + r];
+    if (rows == kRows) {
+      ssd_channels<kRows>(s + i * states, b, c, in, decay, states, y);
+    } else {
+      for (int r = 0; r < rows; ++r)
+        ssd_channels<1>(s + (i + r) * states, b, c, in + r, decay, states, y + r);
+    }
+    if (out == nullptr) continue;
+    for (int r = 0; r < rows; ++r) out[i + r] = y[r] + skip * x[i + r];
   }
 }
 
@@ -82,6 +100,15 @@ struct SsdState {
   void replay(int tape, int i) {
     const float* row = args.tape.row<float>(tape) + i * args.tape[2];
     advance(row, row[args.tape[2] - args.heads + h], nullptr);
+  }
+  void expect(int row) const {
+    const float* xbc = args.xbc.row<float>(row);
+    const float* b = xbc + args.heads * args.head_dim + h / (args.heads / args.groups) * args.state_dim;
+    prefetch(xbc + h * args.head_dim + p, n);
+    prefetch(b, args.state_dim);
+    prefetch(b + args.groups * args.state_dim, args.state_dim);
+    prefetch(args.dt.row<float>(row) + h, 1);
+    prefetch(args.out.row<float>(row) + h * args.head_dim + p, n);
   }
   void step(int row) {
     advance(args.xbc.row<float>(row), args.dt.row<float>(row)[h],
