@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "loader/gguf.h"
 #include "loader/mapped_file.h"
 #include "loader/safetensors.h"
 
@@ -45,12 +46,14 @@ std::unique_ptr<const TensorSource> open_source(const fs::path& path) {
     const auto single = path / "model.safetensors", index = path / "model.safetensors.index.json";
     if (fs::exists(single)) return Safetensors::open_file(single);
     if (fs::exists(index)) return Safetensors::open_index(index);
-    throw Error("{}: holds neither model.safetensors nor model.safetensors.index.json", path.string());
+    if (const auto gguf = gguf_in(path)) return Gguf::open_file(*gguf);
+    throw Error("{}: holds neither model.safetensors nor model.safetensors.index.json nor a .gguf file", path.string());
   }
   if (!fs::exists(path)) throw Error("{}: no such file or folder", path.string());
   if (path.extension() == ".safetensors") return Safetensors::open_file(path);
   if (path.filename().string().ends_with(".safetensors.index.json")) return Safetensors::open_index(path);
-  throw Error("{}: not a checkpoint: expected a folder, a .safetensors file or a .safetensors.index.json",
+  if (path.extension() == ".gguf") return Gguf::open_file(path);
+  throw Error("{}: not a checkpoint: expected a folder, a .safetensors or .gguf file or a .safetensors.index.json",
               path.string());
 }
 
@@ -177,11 +180,16 @@ Tensor Checkpoint::take(std::string_view name, const Shape& expected) {
       count(piece.size());
     }
   }
+  if (t.convert) {
+    const Buffer& made = storage_->copies.emplace_back(Buffer::host(bytes_of(t.dtype, expected.elements())));
+    t.convert(t, made.data());
+    return {made.data(), t.dtype, expected};
+  }
   auto* data = const_cast<std::byte*>(t.bytes.data());
   // Block types are read byte-wise; plain ones need the alignment of their element.
   const int unit = info(t.dtype).block_elements == 1 ? info(t.dtype).block_bytes : 1;
   if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::size_t>(unit) != 0 || data == nullptr) {
-    const Buffer& copy = storage_->aligned.emplace_back(Buffer::host(t.bytes.size()));
+    const Buffer& copy = storage_->copies.emplace_back(Buffer::host(t.bytes.size()));
     if (!t.bytes.empty()) std::memcpy(copy.data(), data, t.bytes.size());
     data = copy.data();
   }

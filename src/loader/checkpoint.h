@@ -37,7 +37,7 @@ class Checkpoint {
   // Called as the bytes of tensors are read in: after every few megabytes, and once when all is done.
   using Progress = std::function<void(std::size_t done, std::size_t total)>;
 
-  // A folder, a .safetensors file or a .safetensors.index.json. With `progress`, take() reads the tensor from
+  // A folder, a .safetensors or .gguf file or a .safetensors.index.json. With `progress`, take() reads the tensor from
   // the disk before it returns; without, pages come in when they are first used.
   static Checkpoint open(const std::filesystem::path& path, Progress progress = {});
   // From any source; `path` is what errors name.
@@ -73,7 +73,7 @@ class Checkpoint {
   };
   struct Storage {
     std::unique_ptr<const TensorSource> source;
-    std::vector<Buffer> aligned;  // copies of tensors that lie unaligned in their file
+    std::vector<Buffer> copies;  // of tensors that lie unaligned in their file, or in another form
   };
 
   Entry& entry(std::string_view name, const Shape& expected);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,13 +15,16 @@
 
 namespace strata {
 
-// One tensor as its file describes it. The source has checked that `bytes` holds exactly extents x dtype.
+// One tensor as its file describes it. The source has checked that `bytes` holds exactly extents x dtype, or what `convert`
+// makes that from.
 struct SourceTensor {
   std::string name;  // as in the file
   std::string file;  // for errors
   DType dtype = DType::kF32;
   std::vector<std::int64_t> extents;  // outermost first; vision tensors may have more than Shape::kMaxRank
   std::span<const std::byte> bytes;   // valid while the source lives; not aligned in odd files
+  // Fills extents x dtype from `bytes`, where a format keeps the tensor in another form; empty: they are the same.
+  std::function<void(const SourceTensor& self, std::byte* to)> convert;
 };
 
 // "[3, 64]", for any number of extents.

@@ -1,0 +1,21 @@
+// Rows of any type a weight may have, to f32 and back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace strata {
+
+// Float and block types.
+bool is_weight_type(DType dtype);
+
+// `count` elements of `from` (any alignment, whole blocks) as f32. Error for other types. FP8 comes without block scales.
+void row_to_f32(DType type, const std::byte* from, std::int64_t count, float* to);
+
+// The reverse: plain types round to nearest, blocks are fitted (quantize_row). Error for values a block type cannot hold
+// (infinities, NaN).
+void row_from_f32(DType type, const float* from, std::int64_t count, std::byte* to);
+
+}  // namespace strata
