@@ -60,7 +60,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--max-context", f.engine.max_context, "Tokens of one sequence at most (default: the model's limit)")->check(CLI::NonNegativeNumber);
   app.add_option("--max-sequences", f.engine.max_sequences, "Sequences that run at once")->check(CLI::Range(1, 4096));
   app.add_option("--max-batch-tokens", f.engine.max_batch_tokens, "Rows of a step at most")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram");
+  app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram, or draft=PATH (a smaller model with the same vocabulary)");
   app.add_option("--draft-tokens", f.draft_tokens, "Drafts a step: 1 to 15, or auto");
   app.add_flag("--no-prefix-cache", f.no_prefix_cache, "Do not reuse what earlier requests computed");
 }
@@ -131,6 +131,11 @@ Loaded load(const ModelFlags& flags) {
   options.prefix_cache = !flags.no_prefix_cache;
   options.kv_dtype = parse_dtype(flags.kv_dtype).value_or(DType::kF32);
   LoadedModel model = load_model(flags);
+  if (options.speculate.starts_with("draft=")) {
+    Checkpoint draft = Checkpoint::open(resolve_model(options.speculate.substr(6)));
+    options.draft_model = std::make_shared<const Model>(load_model(draft, *model.ops, {.weights = parse_dtype(flags.weights)}));
+    options.speculate = "draft";
+  }
   Loaded out;
   out.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_json_file(model.info.folder / "tokenizer.json"));
   if (auto chat = ChatTemplate::load(model.info.folder)) out.chat_template = std::make_shared<const ChatTemplate>(std::move(*chat));

@@ -27,7 +27,8 @@ struct EngineOptions {
   DType kv_dtype = DType::kF32;
   bool prefix_cache = true;
   int snapshot_interval_pages = 16;  // a snapshot every so many pages of a long prompt
-  std::string speculate = "none";  // none, mtp, ngram, or draft=PATH
+  std::string speculate = "none";  // none, mtp, ngram, or draft (by draft_model)
+  std::shared_ptr<const Model> draft_model;
   int draft_tokens = 0;          // 0 = chosen by measured cost
   bool lazy_slots = true;        // verify on tapes; false = a slot for every row, for comparison
 };

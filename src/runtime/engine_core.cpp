@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "runtime/model_drafter.h"
 #include "runtime/mtp_drafter.h"
 #include "runtime/ngram_drafter.h"
 
@@ -74,6 +75,13 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
                                             std::get<StateView>(pools_.views()[n + head]).tensors[0], options.max_sequences, *runner_);
   } else if (options.speculate == "ngram") {
     drafter_ = std::make_unique<NgramDrafter>(options.max_sequences);
+  } else if (options.speculate == "draft") {
+    STRATA_CHECK(options.draft_model != nullptr, "speculate is draft and there is no draft model");
+    if (options.draft_model->vocab_size != model_->vocab_size) {
+      throw Error("the draft model's vocabulary has {} tokens, the model's {}", options.draft_model->vocab_size, model_->vocab_size);
+    }
+    drafter_ = std::make_unique<ModelDrafter>(options.draft_model, *runner_, options.max_sequences, info_.max_context,
+                                              options.kv_dtype, options.memory_bytes / 4);
   } else if (options.speculate != "none") {
     throw Error("--speculate must be none, mtp, ngram or draft=PATH, is '{}'", options.speculate);
   }

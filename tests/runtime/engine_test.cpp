@@ -30,7 +30,7 @@ TEST_P(SameTokens, SixteenWays) {
   }
   std::vector<Answer> expected;
   for (const bool cache : {false, true}) {
-    for (const char* speculate : {"none", "mtp", "ngram"}) {
+    for (const char* speculate : {"none", "mtp", "ngram", "draft"}) {
       for (const bool mixed : {false, true}) {
         for (const int chunk : {512, 17}) {
           for (const bool lazy : {true, false}) {
@@ -38,6 +38,7 @@ TEST_P(SameTokens, SixteenWays) {
             EngineOptions o;
             o.prefix_cache = cache;
             o.speculate = speculate;
+            o.draft_model = test_model(model == "tiny-hybrid" ? model : "qwen3_5").model;
             o.draft_tokens = 3;
             o.max_batch_tokens = chunk;
             o.max_sequences = mixed ? 6 : 1;
@@ -56,7 +57,7 @@ TEST_P(SameTokens, SixteenWays) {
             if (cache) {
               EXPECT_GE(e.answers.back().usage.cached_tokens, 128);
             }
-            if (std::string(speculate) == "mtp") {
+            if (std::string(speculate) == "mtp" || std::string(speculate) == "draft") {
               EXPECT_GT(e.core().metrics().drafted, 0U);
             }
             EXPECT_EQ(e.core().metrics().pages_used, 0);
