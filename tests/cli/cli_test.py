@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""The command line: answers, exit codes, and errors that name their cause.
+
+usage: cli_test.py STRATA SOURCE
+"""
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+STRATA, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+
+
+def strata(*args, stdin=""):
+    return subprocess.run([STRATA, *args], capture_output=True, text=True, input=stdin, timeout=120, check=False)
+
+
+class Run(unittest.TestCase):
+    def test_answers_once_and_exits(self):
+        run = strata("run", "What is 12 + 30?")
+        self.assertEqual((run.returncode, run.stdout), (0, "42\n"))
+        run = strata("run", "--stats", "Think step by step: 12 + 30 + 7 = ?")
+        self.assertIn("49", run.stdout)
+        self.assertIn("tokens/s", run.stderr)
+
+    def test_a_conversation_from_a_pipe_remembers(self):
+        run = strata("run", stdin="Remember these facts. The room of Ada is 2956. The room of Vito is 9309.\nTell me the room of Ada.\n/clear\nWhat is 2 + 2?\n")
+        self.assertEqual(run.returncode, 0)
+        self.assertIn("2956", run.stdout.splitlines()[1])
+        self.assertEqual(run.stdout.splitlines()[-1], "4")
+
+    def test_a_seed_repeats_a_story(self):
+        tell = lambda seed: strata("run", "--temperature", "1", "--seed", str(seed), "Tell me a story about a fox.").stdout
+        self.assertEqual(tell(5), tell(5))
+        self.assertGreater(len({tell(s) for s in range(4)}), 1)
+
+    def test_the_chat_greets_edits_and_leaves(self):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execv(STRATA, [STRATA, "run"])
+        text = ""
+
+        def wait_for(what):
+            nonlocal text
+            end = time.time() + 60
+            while what not in text:
+                self.assertLess(time.time(), end, text)
+                text += os.read(fd, 4096).decode(errors="replace")
+            text = text[text.index(what) + len(what):]
+
+        wait_for("What is 12 + 30?")
+        wait_for("> ")
+        os.write(fd, b"What is 20 + 3?\n")
+        wait_for("23")
+        wait_for("> ")
+        os.write(fd, b"/quit\n")
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+
+    def test_interrupt_stops_the_answer(self):
+        run = subprocess.Popen([STRATA, "run", "--temperature", "1", "--raw", "--max-tokens", "30000", "the"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        run.stdout.read(1)
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+        self.assertIn(run.returncode, (0, 130))
+
+
+class Usage(unittest.TestCase):
+    def test_bad_usage_is_2_and_bad_models_are_1(self):
+        self.assertEqual(strata("run", "--no-such-flag").returncode, 2)
+        self.assertEqual(strata().returncode, 2)
+        self.assertEqual(strata("--help").returncode, 0)
+        run = strata("run", "--model", "/no/such/model", "hello")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("/no/such/model", run.stderr)
+        run = strata("run", "--speculate", "magic", "hello")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("magic", run.stderr)
+        self.assertIn("--draft-tokens", strata("run", "--draft-tokens", "99", "x").stderr)
+        self.assertIn("memory", strata("run", "--memory", "lots", "x").stderr)
+
+    def test_an_unknown_architecture_names_the_known_ones(self):
+        with tempfile.TemporaryDirectory() as folder:
+            golden = SOURCE / "tests/golden/qwen3"
+            config = json.loads((golden / "config.json").read_text())
+            config["architectures"], config["model_type"] = ["NoSuchForCausalLM"], "no_such"
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
+            os.symlink(golden / "model.safetensors", pathlib.Path(folder) / "model.safetensors")
+            run = strata("inspect", folder)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("NoSuchForCausalLM", run.stderr)
+        self.assertIn("Qwen3ForCausalLM", run.stderr)
+
+    def test_flags_from_a_file_and_the_command_line_wins(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as f:
+            f.write('[run]\nmax-tokens = 1\n')
+            f.flush()
+            self.assertIn("cut", strata("--config", f.name, "run", "What is 12 + 30?").stderr)
+            self.assertEqual(strata("--config", f.name, "run", "--max-tokens", "9", "What is 12 + 30?").stdout, "42\n")
+
+
+class Inspect(unittest.TestCase):
+    def test_shows_layers_and_memory(self):
+        out = strata("inspect").stdout
+        for what in ("Qwen3_5MoeForCausalLM", "recurrent state", "keys and values", "a context of 4096 tokens", "multi-token-prediction"):
+            self.assertIn(what, out)
+
+    def test_the_readme_lists_the_families_this_build_knows(self):
+        table = strata("inspect", "--families").stdout
+        self.assertIn(table, (SOURCE / "README.md").read_text())
+
+
+class Bench(unittest.TestCase):
+    def test_prints_json(self):
+        run = strata("bench", "--json", "--batches", "1,2", "--contexts", "64", "--repeat", "1", "--prefill", "64")
+        result = json.loads(run.stdout)
+        self.assertEqual([d["batch"] for d in result["decode"]], [1, 2])
+        self.assertGreater(result["memory_bytes_per_second"], 1e8)
+        self.assertGreater(result["decode"][0]["bytes"], 1e6)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

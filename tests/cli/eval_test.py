@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""The embedded model answers its evaluation like the reference implementation, however its requests are run.
+
+usage: eval_test.py STRATA SOURCE
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+STRATA, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+MODEL = SOURCE / "models/tiny-hybrid"
+
+
+def evaluate(cases, *flags):
+    run = subprocess.run([STRATA, "eval", "--cases", str(cases), "--json", *flags], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise AssertionError(f"{flags}: exit {run.returncode}: {run.stderr}")
+    return json.loads(run.stdout)
+
+
+class Eval(unittest.TestCase):
+    def test_accuracy_and_one_digest_for_every_way_of_running(self):
+        want = json.loads((MODEL / "eval.json").read_text())
+        digests = {}
+        for flags in (["--batch", "16"], ["--batch", "16", "--chunk", "64", "--threads", "1", "--speculate", "mtp", "--draft-tokens", "3"],
+                      ["--batch", "1", "--speculate", "ngram", "--no-prefix-cache"]):
+            result = evaluate(MODEL / "eval.jsonl", *flags)
+            digests[" ".join(flags)] = result["answers_sha256"]
+            self.assertEqual(result["cases"], 576)
+            self.assertGreaterEqual(result["same_as_reference"], 0.98)
+            for task, accuracy in result["accuracy"].items():
+                self.assertLessEqual(abs(accuracy - want[task]), 0.021, task)
+            if "mtp" in flags:
+                for task in ("recall", "json", "tool", "count", "repeat"):
+                    self.assertGreaterEqual(result["accepted_per_verify_step"][task], 2.0, task)
+        self.assertEqual(len(set(digests.values())), 1, digests)
+
+    def test_row_by_row_equals_whole(self):
+        some = ["--limit", "60"]
+        whole = evaluate(MODEL / "eval.jsonl", *some, "--chunk", "1000")
+        rows = evaluate(MODEL / "eval.jsonl", *some, "--chunk", "1", "--batch", "1")
+        self.assertEqual(whole["answers_sha256"], rows["answers_sha256"])
+        # The digest can differ: another set of answers has another one.
+        self.assertNotEqual(whole["answers_sha256"], evaluate(MODEL / "eval.jsonl", "--limit", "59")["answers_sha256"])
+
+    def test_facts_hidden_in_long_texts(self):
+        result = evaluate(MODEL / "eval_long.jsonl", "--batch", "4")
+        right = sum(round(share * 12) for share in result["accuracy"].values())
+        self.assertGreaterEqual(right, 34)
+        self.assertGreaterEqual(result["same_as_reference"], 0.97)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
