@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/batch_fixture.h"
+#include "ops/bodies.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/kv_convert.h"
 
@@ -140,12 +141,11 @@ struct World {
   }
 };
 
-class AttentionTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Bodies, AttentionTest, ::testing::Values(false, true),
-                         [](const auto& body) { return body.param ? "scalar" : "simd"; });
+class AttentionTest : public BodyTest {};
+STRATA_ON_EVERY_BODY(AttentionTest);
 
 TEST_P(AttentionTest, MatchesTheFormula) {
-  CpuOps ops({.threads = 2, .scalar = GetParam()});
+  CpuOps ops({.threads = 2, .scalar = scalar()});
   for (const Case& c : kCases) {
     const World world(c, {70, 1, 200, 3});
     const auto outputs = world.run(ops, chunked(world.lengths, 200));
@@ -164,13 +164,14 @@ TEST_P(AttentionTest, MatchesTheFormula) {
 
 TEST_P(AttentionTest, EveryCutAndThreadCountGivesTheSameBits) {
   for (const Case& c : kCases) {
-    const World world(c, GetParam() ? std::vector{70, 1, 7} : std::vector{130, 1, 66, 64, 7});
-    CpuOps one({.threads = 1, .scalar = GetParam()});
+    const World world(c, scalar() || GetParam().target == HWY_SCALAR ? std::vector{70, 1, 7}
+                                                                     : std::vector{130, 1, 66, 64, 7});
+    CpuOps one({.threads = 1, .scalar = scalar()});
     const auto expected = world.run(one, chunked(world.lengths, 130));
     int threads = 0;
     for (const auto& [name, steps] : every_cut(world.lengths, 0)) {
       CpuOps ops(
-          {.threads = std::array{1, 2, 3, 5}[static_cast<std::size_t>(threads++ % 4)], .scalar = GetParam()});
+          {.threads = std::array{1, 2, 3, 5}[static_cast<std::size_t>(threads++ % 4)], .scalar = scalar()});
       const auto outputs = world.run(ops, steps);
       for (std::size_t s = 0; s < world.lengths.size(); ++s) {
         EXPECT_EQ(first_difference(outputs[s], expected[s]), -1)

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "ops/batch_fixture.h"
+#include "ops/bodies.h"
 #include "ops/cpu/cpu_ops.h"
 
 namespace strata::testing {
@@ -85,9 +86,8 @@ void expect_op(const std::string& what, int n, bool scalar, const Op& op, const 
   }
 }
 
-class PointwiseTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Bodies, PointwiseTest, ::testing::Values(false, true),
-                         [](const auto& body) { return body.param ? "scalar" : "simd"; });
+class PointwiseTest : public BodyTest {};
+STRATA_ON_EVERY_BODY(PointwiseTest);
 
 void copy(Tensor out, Tensor x) {
   for (std::int64_t r = 0; r < out.rows(); ++r) std::copy_n(x.row<float>(r), x.row_size(), out.row<float>(r));
@@ -101,22 +101,21 @@ TEST_P(PointwiseTest, Elementwise) {
         op(ops, out, y);
       };
     };
-    expect_op("add", n, GetParam(), in_place([](CpuOps& ops, Tensor x, Tensor y) { ops.add(x, y, 0.3F); }),
+    expect_op("add", n, scalar(), in_place([](CpuOps& ops, Tensor x, Tensor y) { ops.add(x, y, 0.3F); }),
               [](double* out, const double* x, const double* y, int size) {
                 for (int i = 0; i < size; ++i) out[i] = x[i] + 0.3 * y[i];
               });
-    expect_op("multiply", n, GetParam(),
-              in_place([](CpuOps& ops, Tensor x, Tensor y) { ops.multiply(x, y); }),
+    expect_op("multiply", n, scalar(), in_place([](CpuOps& ops, Tensor x, Tensor y) { ops.multiply(x, y); }),
               [](double* out, const double* x, const double* y, int size) {
                 for (int i = 0; i < size; ++i) out[i] = x[i] * y[i];
               });
-    expect_op("multiply by one column", n, GetParam(),
+    expect_op("multiply by one column", n, scalar(),
               in_place([](CpuOps& ops, Tensor x, Tensor y) { ops.multiply(x, y.columns(0, 1)); }),
               [](double* out, const double* x, const double* y, int size) {
                 for (int i = 0; i < size; ++i) out[i] = x[i] * y[0];
               });
     for (const float cap : {0.0F, 30.0F}) {
-      expect_op("scale", n, GetParam(),
+      expect_op("scale", n, scalar(),
                 in_place([cap](CpuOps& ops, Tensor x, Tensor) { ops.scale(x, 2.5F, cap); }),
                 [cap](double* out, const double* x, const double*, int size) {
                   for (int i = 0; i < size; ++i)
@@ -124,8 +123,7 @@ TEST_P(PointwiseTest, Elementwise) {
                 });
     }
     for (const Activation a : kActivations) {
-      expect_op("activate", n, GetParam(),
-                in_place([a](CpuOps& ops, Tensor x, Tensor) { ops.activate(x, a); }),
+      expect_op("activate", n, scalar(), in_place([a](CpuOps& ops, Tensor x, Tensor) { ops.activate(x, a); }),
                 [a](double* out, const double* x, const double*, int size) {
                   for (int i = 0; i < size; ++i) out[i] = activation(a, x[i]);
                 });
@@ -143,12 +141,11 @@ TEST_P(PointwiseTest, Glu) {
   };
   for (const int n : kWidths) {
     for (const Activation a : kActivations) {
-      expect_op("glu", n, GetParam(), glu(a, 0),
-                [a](double* out, const double* x, const double* y, int size) {
-                  for (int i = 0; i < size; ++i) out[i] = activation(a, x[i]) * y[i];
-                });
+      expect_op("glu", n, scalar(), glu(a, 0), [a](double* out, const double* x, const double* y, int size) {
+        for (int i = 0; i < size; ++i) out[i] = activation(a, x[i]) * y[i];
+      });
     }
-    expect_op("clamped glu", n, GetParam(), glu(Activation::kClampedSwiGlu, 7),
+    expect_op("clamped glu", n, scalar(), glu(Activation::kClampedSwiGlu, 7),
               [](double* out, const double* x, const double* y, int size) {
                 for (int i = 0; i < size; ++i) {
                   const double g = std::min(x[i], 7.0), u = std::clamp(y[i], -7.0, 7.0);
@@ -170,11 +167,11 @@ TEST_P(PointwiseTest, Norms) {
     for (const bool weighted : {false, true}) {
       const Tensor w = weighted ? weight.view() : Tensor();
       expect_op(
-          "rms_norm", n, GetParam(),
+          "rms_norm", n, scalar(),
           [&](CpuOps& ops, Tensor out, Tensor x, Tensor) { ops.rms_norm(out, x, w, 1e-5F); },
           [&](double* out, const double* x, const double*, int size) { norm(out, x, size, weighted); });
       expect_op(
-          "rms_norm in place", n, GetParam(),
+          "rms_norm in place", n, scalar(),
           [&](CpuOps& ops, Tensor out, Tensor x, Tensor) {
             copy(out, x);
             ops.rms_norm(out, out, w, 1e-5F);
@@ -186,13 +183,13 @@ TEST_P(PointwiseTest, Norms) {
         return sum;
       };
       expect_op(
-          "add_rms_norm", n, GetParam(),
+          "add_rms_norm", n, scalar(),
           [&](CpuOps& ops, Tensor out, Tensor x, Tensor y) { ops.add_rms_norm(out, x, y, 0.5F, w, 1e-5F); },
           [&](double* out, const double* x, const double* y, int size) {
             norm(out, sum_of(x, y, size).data(), size, weighted);
           });
       expect_op(
-          "add_rms_norm: x", n, GetParam(),
+          "add_rms_norm: x", n, scalar(),
           [&](CpuOps& ops, Tensor out, Tensor x, Tensor y) {
             ops.add_rms_norm(out, x, y, 0.5F, w, 1e-5F);
             copy(out, x);
@@ -220,7 +217,7 @@ TEST_P(PointwiseTest, GatedNorm) {
     const HostTensor weight = random_tensor({c.shared ? c.dim : n}, 9, 0.3F, 1);
     expect_op(
         fmt::format("gated_norm {}x{} group {} gate_first {}", c.heads, c.dim, c.group, c.gate_first), n,
-        GetParam(),
+        scalar(),
         [&](CpuOps& ops, Tensor out, Tensor x, Tensor y) {
           const Shape shape{x.rows(), c.heads, c.dim};
           ops.gated_norm({.out = out.reshape(shape),

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/batch_fixture.h"
+#include "ops/bodies.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/kv_convert.h"
 #include "ops/cpu/simd_rows.h"
@@ -74,9 +75,8 @@ std::vector<double> head_formula(const Case& c, const float* x, int n, const flo
   return y;
 }
 
-class PrepareQkvTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Bodies, PrepareQkvTest, ::testing::Values(false, true),
-                         [](const auto& body) { return body.param ? "scalar" : "simd"; });
+class PrepareQkvTest : public BodyTest {};
+STRATA_ON_EVERY_BODY(PrepareQkvTest);
 
 TEST_P(PrepareQkvTest, MatchesTheFormulaAndWritesOnlyItsSlots) {
   const std::vector<int> lengths{70, 5};
@@ -85,7 +85,7 @@ TEST_P(PrepareQkvTest, MatchesTheFormulaAndWritesOnlyItsSlots) {
                   {.sequence = 0, .rows = 2, .padding = true},
                   {.sequence = 0, .start = 60, .rows = 10}};
   for (const Case& c : kCases) {
-    CpuOps ops({.threads = 3, .scalar = GetParam()});
+    CpuOps ops({.threads = 3, .scalar = scalar()});
     const HostBatch host(step, tables);
     Batch batch = host.batch;
     const std::int64_t rows = batch.shape.rows, q_size = c.heads * c.head_dim,
@@ -170,7 +170,7 @@ TEST_P(PrepareQkvTest, ARowAloneHasTheSameBits) {
   const HostTensor whole = random_tensor({70, c.heads * c.head_dim}, 8);
   const HostTensor norm = random_tensor({c.head_dim}, 6);
   HostTensor together = whole;
-  CpuOps ops({.threads = 2, .scalar = GetParam()});
+  CpuOps ops({.threads = 2, .scalar = scalar()});
   const auto run = [&](const HostTensor& rows, const Step& step) {
     const HostBatch batch(step, tables);
     ops.prepare_qkv({.q = rows.view().reshape({rows.view().rows(), c.heads, c.head_dim}),

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "ops/bodies.h"
 #include "ops/recurrence_fixture.h"
 
 namespace strata::testing {
@@ -56,12 +57,11 @@ std::vector<HostTensor> run_cut(const Recurrence& r, CpuOps& ops, const std::vec
   return outputs;
 }
 
-class RecurrenceTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Bodies, RecurrenceTest, ::testing::Values(false, true),
-                         [](const auto& body) { return body.param ? "scalar" : "simd"; });
+class RecurrenceTest : public BodyTest {};
+STRATA_ON_EVERY_BODY(RecurrenceTest);
 
 TEST_P(RecurrenceTest, MatchesTheFormula) {
-  CpuOps ops({.threads = 2, .scalar = GetParam()});
+  CpuOps ops({.threads = 2, .scalar = scalar()});
   const std::vector<int> lengths{70, 1, 200, 3};
   const PageTables tables(lengths, 1);
   for (const Recurrence& r : recurrences()) {
@@ -85,17 +85,17 @@ TEST_P(RecurrenceTest, MatchesTheFormula) {
 }
 
 TEST_P(RecurrenceTest, EveryCutAndThreadCountGivesTheSameBits) {
-  const std::vector<int> lengths{130, 1, 66, 64, 7};
+  const std::vector<int> lengths{102, 1, 66, 64, 7};
   const PageTables tables(lengths, 2);
   for (const Recurrence& r : recurrences()) {
     const auto inputs = random_inputs(r, lengths);
-    CpuOps one({.threads = 1, .scalar = GetParam()});
+    CpuOps one({.threads = 1, .scalar = scalar()});
     const Pools expected_pools(r, 7);
-    const auto expected = run_cut(r, one, chunked(lengths, 130), tables, inputs, expected_pools);
+    const auto expected = run_cut(r, one, chunked(lengths, 102), tables, inputs, expected_pools);
     int threads = 0;
     for (const auto& [name, steps] : every_cut(lengths, 6)) {
       CpuOps ops(
-          {.threads = std::array{1, 2, 3, 5}[static_cast<std::size_t>(threads++ % 4)], .scalar = GetParam()});
+          {.threads = std::array{1, 2, 3, 5}[static_cast<std::size_t>(threads++ % 4)], .scalar = scalar()});
       const Pools pools(r, 7);
       const auto outputs = run_cut(r, ops, steps, tables, inputs, pools);
       for (std::size_t s = 0; s < lengths.size(); ++s) {
@@ -118,7 +118,7 @@ TEST_P(RecurrenceTest, SavesTheStateAfterAnyRow) {
   constexpr int kRows = 20, kBefore = 9;
   const std::vector<int> lengths{kBefore + kRows};
   const PageTables tables(lengths, 3);
-  CpuOps ops({.threads = 2, .scalar = GetParam()});
+  CpuOps ops({.threads = 2, .scalar = scalar()});
   for (const Recurrence& r : recurrences()) {
     const auto inputs = random_inputs(r, lengths);
     const Pools single(r, 1 + kRows), pools(r, 3 + 2 * kRows);
@@ -149,12 +149,12 @@ TEST_P(RecurrenceTest, SavesTheStateAfterAnyRow) {
 
 // Speculation with random accept counts: a tape replayed later gives the bits of slots saved at every row.
 TEST_P(RecurrenceTest, TapesEqualEagerSlots) {
-  constexpr int kSequences = 4, kLength = 160, kEagerSlots = 1 + kSequences * (kTapeRows + 1);
+  constexpr int kSequences = 4, kLength = 90, kEagerSlots = 1 + kSequences * (kTapeRows + 1);
   const std::vector<int> lengths(kSequences, kLength);
   const PageTables tables(lengths, 4);
   for (const Recurrence& r : recurrences()) {
     std::mt19937 random(5);
-    CpuOps ops({.threads = 3, .scalar = GetParam()});
+    CpuOps ops({.threads = 3, .scalar = scalar()});
     const Pools eager(r, kEagerSlots), lazy(r, 2 * kSequences, kSequences);
     // Every step feeds fresh inputs (drafts), so that rejected rows differ from what takes their place.
     std::vector<int> done(kSequences, 0), eager_in(kSequences, -1), lazy_in(kSequences, -1),
