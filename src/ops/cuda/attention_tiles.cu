@@ -11,6 +11,7 @@
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
 #include "ops/cuda/device/pages.cuh"
+#include "ops/cuda/device/ragged.cuh"
 #include "ops/cuda/device/rows.cuh"
 #include "ops/cuda/device/wgmma.cuh"
 
@@ -41,42 +42,16 @@ struct TileRows {
   int block, block_end;         // blocks of keys of this split
 };
 
-// Tile `tile` counted from the last, -1 sequences when there are not so many. With a whole warp.
+// Tile `tile`, counted from the last since late rows see most keys and should begin first; sequence -1 when there are not so
+// many. With a whole warp.
 __device__ TileRows find_tile(const AttentionView& a, int tile, int tile_tokens, int keys) {
   const BatchView& b = a.batch;
-  const int lane = threadIdx.x % 32;
-  const auto tiles_of = [&](int s) { return s < b.sequences ? (b.first[s + 1] - b.first[s] + tile_tokens - 1) / tile_tokens : 0; };
-  int total = 0;
-  for (int s0 = 0; s0 < b.sequences; s0 += 32) {
-    int n = tiles_of(s0 + lane);
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1) n += __shfl_xor_sync(~0U, n, o);
-    total += n;
-  }
+  const auto tiles = [&](int s) { return (b.first[s + 1] - b.first[s] + tile_tokens - 1) / tile_tokens; };
   TileRows rows{-1, 0, 0, 0, 0, 0, 0, 0};
+  const int total = ragged_total(b.sequences, tiles);
   if (tile >= total) return rows;
-  tile = total - 1 - tile;  // late rows see most keys: they begin first
-  int inside = 0;           // tile of its sequence
-  for (int s0 = 0; s0 < b.sequences; s0 += 32) {
-    const int own = tiles_of(s0 + lane);
-    int sum = own;
-#pragma unroll
-    for (int o = 1; o < 32; o <<= 1) {
-      const int before = __shfl_up_sync(~0U, sum, o);
-      if (lane >= o) sum += before;
-    }
-    const int all = __shfl_sync(~0U, sum, 31);
-    if (tile >= all) {
-      tile -= all;
-      continue;
-    }
-    const int owner = __ffs(static_cast<int>(__ballot_sync(~0U, sum > tile))) - 1;
-    inside = tile - __shfl_sync(~0U, sum - own, owner);
-    rows.sequence = s0 + owner;
-    break;
-  }
-  if (rows.sequence < 0) return rows;
-  const int s = rows.sequence, before = inside * tile_tokens;  // rows of the sequence before ours
+  const RaggedItem item = ragged_item(b.sequences, total - 1 - tile, tiles);
+  const int s = rows.sequence = item.sequence, before = item.inside * tile_tokens;
   rows.token = b.first[s] + before;
   rows.tokens = min(tile_tokens, b.first[s + 1] - rows.token);
   rows.position = b.start[s] + before;

@@ -9,7 +9,7 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kShortRun = 16;  // rows one thread walks
-constexpr int kBlockRows = 8;  // rows of a thread in the row-by-row form: a window is read once for 8 outputs
+constexpr int kBlockRows = 16;  // rows of a thread in the row-by-row form: a window is read once for 16 outputs
 
 // The input m (1, 2, ..) before the first row of the run: from the tape's rows to replay, else from the state.
 __device__ __forceinline__ float before(const ConvView& a, const Run& run, int c, int m, int taps) {
@@ -92,14 +92,20 @@ __global__ void __launch_bounds__(128) run_kernel(ConvView a) {
   }
 }
 
-// A thread per kBlockRows rows and channel: outputs only.
+// A thread per kBlockRows rows and eight channels: outputs only.
 template <int Taps>
 __global__ void __launch_bounds__(128) rows_kernel(ConvView a) {
   begin_kernel();
-  const int c = blockIdx.x * 128 + threadIdx.x;
-  if (c >= a.channels) return;
-  const Filter<Taps> filter(a, c);
-  Window<Taps> window;
+  const int c = (blockIdx.x * 128 + threadIdx.x) * 8, n = min(8, a.channels - c);
+  if (n <= 0) return;
+  float w[Taps + 1][8], bias[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    bias[i] = a.bias != nullptr && i < n ? a.bias[c + i] : 0.0F;
+#pragma unroll
+    for (int j = 0; j <= Taps; ++j) w[j][i] = i < n ? a.weight[(c + i) * (Taps + 1) + j] : 0.0F;
+  }
+  Eight window[Taps];  // oldest first
   int s = -1;
   Run run{};
   const int begin = blockIdx.y * kBlockRows, end = min(begin + kBlockRows, a.batch.rows);
@@ -110,12 +116,28 @@ __global__ void __launch_bounds__(128) rows_kernel(ConvView a) {
 #pragma unroll
       for (int j = 0; j < Taps; ++j) {
         const int from = row - Taps + j;
-        window.v[j] = from >= run.begin ? load(a.x, from, c) : before(a, run, c, run.begin - from, Taps);
+        if (from >= run.begin) {
+          window[j] = load8(a.x, from, c, n, a.wide);
+        } else {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) window[j].v[i] = i < n ? before(a, run, c + i, run.begin - from, Taps) : 0.0F;
+        }
       }
     }
-    const float x = load(a.x, row, c);
-    store(a.out, row, c, filter(a, window, x));
-    window.push(x);
+    const Eight x = load8(a.x, row, c, n, a.wide);
+    Eight out;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float sum = bias[i];
+#pragma unroll
+      for (int j = 0; j < Taps; ++j) sum += w[j][i] * window[j].v[i];
+      sum += w[Taps][i] * x.v[i];
+      out.v[i] = a.activation == 0 ? sum * sigmoid(sum) : sum;  // silu or none
+    }
+    store8(a.out, row, c, n, a.wide, out);
+#pragma unroll
+    for (int j = 0; j + 1 < Taps; ++j) window[j] = window[j + 1];
+    window[Taps - 1] = x;
   }
 }
 
@@ -127,7 +149,9 @@ void start(const ConvView& a, Stream stream) {
     launch(run_kernel<Taps, true>, runs, 128, 0, stream, a);
     return;
   }
-  launch(rows_kernel<Taps>, dim3(blocks, static_cast<unsigned>(ceil_div(a.batch.rows, kBlockRows))), 128, 0, stream, a);
+  launch(rows_kernel<Taps>,
+         dim3(static_cast<unsigned>(ceil_div(a.channels, 8 * 128)), static_cast<unsigned>(ceil_div(a.batch.rows, kBlockRows))), 128, 0,
+         stream, a);
   launch(run_kernel<Taps, false>, runs, 128, 0, stream, a);
 }
 

@@ -83,7 +83,7 @@ __device__ __forceinline__ float reduce_scatter(const float (&x)[8], int kk) {
   return keep + __shfl_xor_sync(~0U, give, 4);
 }
 
-__global__ void __launch_bounds__(256) step_kernel(GatedDeltaView a) {
+__global__ void __launch_bounds__(256) step_kernel(GatedDeltaView a, int most_rows) {
   begin_kernel();
   __shared__ Prepared prepared;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(256) step_kernel(GatedDeltaView a) {
   const int v = (blockIdx.x * warps + warp) * kColumns + vv * 4;
   const bool live = v < a.value_dim;  // whole warps: value_dim is a multiple of 16
   Run run = run_of(a.batch, blockIdx.z);
+  if (run.end - run.begin > most_rows) return;
   const auto place = [&](int slot) {
     return static_cast<float*>(a.state.data) + slot * a.state.stride + (std::int64_t{h} * kKeys + kk) * a.value_dim + v;
   };
@@ -168,14 +169,14 @@ __global__ void __launch_bounds__(256) step_kernel(GatedDeltaView a) {
 
 }  // namespace
 
-void launch_gated_delta_step(const GatedDeltaView& args, Stream stream) {
+void launch_gated_delta_step(const GatedDeltaView& args, int most_rows, Stream stream) {
   // Blocks of 4 warps; smaller ones where they would not fill 132 processors.
   const int all = args.heads * args.batch.sequences * (args.value_dim / kColumns);
   const int warps = all >= 132 * 16 ? 4 : all >= 132 * 4 ? 2 : 1;
   launch(step_kernel,
          dim3(static_cast<unsigned>(ceil_div(args.value_dim / kColumns, warps)), static_cast<unsigned>(args.heads),
               static_cast<unsigned>(args.batch.sequences)),
-         static_cast<unsigned>(warps * 32), 0, stream, args);
+         static_cast<unsigned>(warps * 32), 0, stream, args, most_rows);
 }
 
 }  // namespace strata::cuda

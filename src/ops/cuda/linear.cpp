@@ -15,9 +15,9 @@ void run(cuda::LinearArgs& args, cuda::Stream stream) {
   args.wide = cuda::wide(args.x, args.w.inputs);
   const bool tensor_cores =
       args.x.elem == cuda::kElemBF16 && (args.w.data.elem == cuda::kElemBF16 || args.w.data.elem == cuda::kElemF8);
-  // Rows that share a matrix, on average.
-  const std::int64_t shared = args.order == nullptr ? args.rows : args.rows / args.w.experts;
-  if (tensor_cores && args.wide && shared > (args.order == nullptr ? 16 : 8)) {
+  // The stream kernel reads weights as fast as memory gives them for up to 16 rows; of experts it wastes time on finding
+  // their few rows, unless there are very few.
+  if (tensor_cores && args.wide && args.rows > 16) {
     cuda::launch_linear_tiles(args, stream);
   } else if (tensor_cores) {
     cuda::launch_linear_stream(args, stream);

@@ -17,9 +17,9 @@ constexpr int kWarps = 8;
 
 __device__ __forceinline__ uint4 stream_load(const void* p) {
   uint4 q;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
-               : "l"(p));
+  asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+      : "l"(p));
   return q;
 }
 
@@ -37,17 +37,24 @@ __device__ __forceinline__ uint4 load_x(const __nv_bfloat16* row, int k, int inp
   return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-// MT tiles of 8 rows of x, RT tiles of 16 rows of w; a chunk of k is two 16-byte pieces a lane and row of w.
+// MT tiles of 8 rows of x, RT tiles of 16 rows of w; a chunk of k is two 16-byte pieces a lane and row of w. `kTogether`
+// chunks are loaded before the first is used.
 template <int MT, int RT, bool F8>
 struct Tile {
+  static constexpr int kTogether = (F8 ? 2 : 4) / RT;
   static constexpr int kPiece = F8 ? 16 : 8;      // k of a piece
   static constexpr int kChunk = 8 * kPiece;       // four lanes, two pieces
   static constexpr int kOutputs = 16 * RT, kStride = kOutputs + 4;  // + 4: no bank conflicts when fragments are spilled
 
-  uint4 w[RT][2][2];  // [tile][row g or g + 8][piece]
+  uint4 w[kTogether][RT][2][2];  // [chunk][tile][row g or g + 8][piece]
   float sum[RT][MT][4];
 
-  __device__ void load_w(const LinearArgs& a, std::int64_t row0, std::int64_t rows, int k0) {
+  // Chunks at k, k + kWarps * kChunk, ..
+  __device__ void load_all(const LinearArgs& a, std::int64_t row0, std::int64_t rows, int k) {
+#pragma unroll
+    for (int c = 0; c < kTogether; ++c) load_w(a, row0, rows, k + c * kWarps * kChunk, w[c]);
+  }
+  __device__ void load_w(const LinearArgs& a, std::int64_t row0, std::int64_t rows, int k0, uint4 (&to)[RT][2][2]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < RT; ++r) {
@@ -58,13 +65,14 @@ struct Tile {
 #pragma unroll
         for (int p = 0; p < 2; ++p) {
           const int k = k0 + p * 4 * kPiece + t * kPiece;
-          w[r][half][p] = k < a.w.inputs ? stream_load(base + k * (F8 ? 1 : 2)) : make_uint4(0, 0, 0, 0);
+          to[r][half][p] = k < a.w.inputs ? stream_load(base + k * (F8 ? 1 : 2)) : make_uint4(0, 0, 0, 0);
         }
       }
     }
   }
 
-  __device__ void multiply(const LinearArgs& a, const __nv_bfloat16* const (&x)[MT], std::int64_t row0, int k0) {
+  __device__ void multiply(const LinearArgs& a, const __nv_bfloat16* const (&x)[MT], std::int64_t row0, int k0,
+                           const uint4 (&from)[RT][2][2]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float part[RT][MT][4];
     float (&to)[RT][MT][4] = F8 ? part : sum;
@@ -94,7 +102,7 @@ struct Tile {
         std::uint32_t ws[2][2 * kSteps];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const uint4 q = w[r][half][p];
+          const uint4 q = from[r][half][p];
           const std::uint32_t words[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -136,14 +144,14 @@ struct Tile {
 };
 
 template <int MT, int RT, bool F8>
-__global__ void __launch_bounds__(kWarps * 32) stream_kernel(LinearArgs a) {
+__global__ void __launch_bounds__(kWarps * 32, MT == 4 ? 1 : MT == 1 && F8 ? 3 : 2) stream_kernel(LinearArgs a) {
   using T = Tile<MT, RT, F8>;
   __shared__ float parts[kWarps][8 * MT][T::kStride];
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const std::int64_t n0 = std::int64_t{blockIdx.x} * T::kOutputs;
   const std::int64_t rows_left = a.w.outputs - n0;
-  T first;  // the first chunk depends on no earlier kernel
-  if (a.order == nullptr) first.load_w(a, n0, rows_left, warp * T::kChunk);
+  T tile;
+  if (a.order == nullptr) tile.load_all(a, n0, rows_left, warp * T::kChunk);  // depends on no earlier kernel
   begin_kernel();
   std::int64_t begin = 0, end = a.rows, expert = 0;
   if (a.order != nullptr) {
@@ -163,25 +171,20 @@ __global__ void __launch_bounds__(kWarps * 32) stream_kernel(LinearArgs a) {
                           : static_cast<const __nv_bfloat16*>(a.x.data) +
                                 (a.order == nullptr ? entry : a.order[entry] / a.divisor) * a.x.stride;
     }
-    T tile;
 #pragma unroll
     for (int r = 0; r < RT; ++r)
 #pragma unroll
       for (int m = 0; m < MT; ++m)
 #pragma unroll
         for (int j = 0; j < 4; ++j) tile.sum[r][m][j] = 0;
-    const bool have_first = a.order == nullptr && i == turn * 8 * MT;
-#pragma unroll 4
-    for (int k = warp * T::kChunk; k < a.w.inputs; k += kWarps * T::kChunk) {
-      if (have_first && k == warp * T::kChunk) {
+    constexpr int kTurn = kWarps * T::kChunk;  // k between a warp's chunks
+    for (int k = warp * T::kChunk; k < a.w.inputs; k += T::kTogether * kTurn) {
+      const bool loaded = a.order == nullptr && i == turn * 8 * MT && k == warp * T::kChunk;
+      if (!loaded) tile.load_all(a, row0, rows_left, k);
 #pragma unroll
-        for (int r = 0; r < RT; ++r)
-#pragma unroll
-          for (int j = 0; j < 4; ++j) tile.w[r][j / 2][j % 2] = first.w[r][j / 2][j % 2];
-      } else {
-        tile.load_w(a, row0, rows_left, k);
+      for (int c = 0; c < T::kTogether; ++c) {
+        if (k + c * kTurn < a.w.inputs) tile.multiply(a, x, row0, k + c * kTurn, tile.w[c]);
       }
-      tile.multiply(a, x, row0, k);
     }
 #pragma unroll
     for (int r = 0; r < RT; ++r) {

@@ -28,7 +28,7 @@ struct Config {
   static constexpr int kBox = kRows * 128;                       // 64 k of the rows of x
   static constexpr int kStageBytes = kWeightBytes + kBox * (kInputs / 64);
   static constexpr int kStaging = kConsumers * 4 * 16 * 64 * 2;  // a warp: 64 rows x 16 outputs of bf16
-  static constexpr int kStages = std::min(8, (220 * 1024 - kStaging) / kStageBytes);
+  static constexpr int kStages = std::min(10, (220 * 1024 - kStaging) / kStageBytes);
   static constexpr int kShared = 1024 + kStages * kStageBytes + kStaging;
 };
 
@@ -390,7 +390,8 @@ void pick(const LinearArgs& a, Stream stream) {
   };
   if (rows > 64 && enough(128, 256)) return start<128, 2, F8, Experts>(a, stream);
   if (rows > 32 && enough(64, 128)) return start<64, 1, F8, Experts>(a, stream);
-  start<32, 1, F8, Experts>(a, stream);
+  if (rows > 12 || !Experts) return start<32, 1, F8, Experts>(a, stream);
+  start<16, 1, F8, Experts>(a, stream);
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ __global__ void __launch_bounds__(256) norm_kernel(NormArgs a) {
 }
 
 // A warp per group of channels.
+template <bool Silu>
 __global__ void __launch_bounds__(256) gated_norm_kernel(GatedNormView a) {
   begin_kernel();
   const int groups = a.channels / a.group, lane = threadIdx.x % 32;
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(256) gated_norm_kernel(GatedNormView a) {
     g = load8(a.gate, row, base + column, n, a.wide);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      g.v[i] = i < n ? activation_of(a.activation, g.v[i]) : 0.0F;
+      g.v[i] = i < n ? activation_of(Silu ? 0 : a.activation, g.v[i]) : 0.0F;
       if (a.gate_first) x.v[i] *= g.v[i];
     }
     return x;
@@ -80,12 +81,13 @@ __global__ void __launch_bounds__(256) gated_norm_kernel(GatedNormView a) {
     for (int i = 0; i < 8; ++i) sum += x.v[i] * x.v[i];
   }
   const float factor = rsqrtf(warp_sum(sum) / static_cast<float>(a.group) + a.eps);
+  const float* weight = a.weight + base % a.period;
   for (int c = lane * 8; c < a.group; c += 256) {
     const int n = min(8, a.group - c);
     Eight g, out = gated(c, g);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float w = i < n ? a.weight[(base + c + i) % a.period] : 0.0F;
+      const float w = i < n ? weight[c + i] : 0.0F;
       out.v[i] *= factor * w * (a.gate_first ? 1.0F : g.v[i]);
     }
     store8(a.out, row, base + c, n, a.wide, out);
@@ -102,7 +104,8 @@ void launch_norm(const NormArgs& args, Stream stream) {
 void launch_gated_norm(const GatedNormView& args, Stream stream) {
   const std::int64_t items = args.rows * (args.channels / args.group);
   const int warps = items < 8 * 132 ? 1 : 8;
-  launch(gated_norm_kernel, static_cast<unsigned>(ceil_div(items, std::int64_t{warps})), warps * 32, 0, stream, args);
+  const auto kernel = args.activation == 0 ? gated_norm_kernel<true> : gated_norm_kernel<false>;
+  launch(kernel, static_cast<unsigned>(ceil_div(items, std::int64_t{warps})), warps * 32, 0, stream, args);
 }
 
 }  // namespace strata::cuda

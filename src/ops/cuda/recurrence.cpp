@@ -11,6 +11,21 @@ static_assert(cuda::kRowsPerTape == kTapeRows);
 
 bool uses_tapes(const Batch& batch, const Tensor& tape) { return !batch.tape.empty() && !tape.empty(); }
 
+// Long runs in chunks on the tensor cores, short ones row by row; which one a sequence takes depends on its own run alone.
+void run_gated_delta(const cuda::GatedDeltaView& view, CudaOps& ops) {
+  if (view.key_dim != 128 || view.value_dim % 16 != 0 || view.state.stride % 4 != 0)
+    return cuda::launch_gated_delta_plain(view, ops.stream());
+  const auto chunkable = [](const cuda::Rows& r) { return r.elem == cuda::kElemBF16 && cuda::wide(r, 8); };
+  const bool chunks = view.batch.longest_run > cuda::kStepRows && view.value_dim == 128 && chunkable(view.qkv) && chunkable(view.out);
+  if (chunks) {
+    const Scratch scratch(ops.arena());
+    const auto bytes = static_cast<std::int64_t>(cuda::gated_delta_chunk_bytes(view));
+    cuda::launch_gated_delta_chunk(view, ops.make({bytes}, DType::kU8).raw(), ops.stream());
+    if (view.batch.sequences == 1) return;
+  }
+  cuda::launch_gated_delta_step(view, chunks ? cuda::kStepRows : view.batch.rows, ops.stream());
+}
+
 }  // namespace
 
 void CudaOps::causal_conv(const ConvArgs& args, const Batch& batch) {
@@ -34,6 +49,7 @@ void CudaOps::causal_conv(const ConvArgs& args, const Batch& batch) {
   }
   view.channels = static_cast<int>(channels);
   view.taps = static_cast<int>(width) - 1;
+  view.wide = cuda::wide(view.x, channels) && cuda::wide(view.out, channels);
   view.activation = static_cast<int>(args.activation);
   cuda::launch_causal_conv(view, stream_);
 }
@@ -64,8 +80,7 @@ void CudaOps::gated_delta(const GatedDeltaArgs& args, const Batch& batch) {
   } else {
     view.tape = cuda::pool_of("gated_delta", "tape", args.tape, kTapeRows * (width + 2 * heads));
   }
-  const bool aligned = args.key_dim == 128 && args.value_dim % 16 == 0 && args.state.stride() % 4 == 0;
-  aligned ? cuda::launch_gated_delta_step(view, stream_) : cuda::launch_gated_delta_plain(view, stream_);
+  run_gated_delta(view, *this);
   if (!uses_tapes(batch, args.tape)) return;
   cuda::launch_write_tapes({.tape = view.tape,
                             .width = static_cast<int>(width + 2 * heads),

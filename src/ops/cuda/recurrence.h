@@ -1,6 +1,8 @@
 // Launches of causal_conv, gated_delta and ssd.
 #pragma once
 
+#include <cstddef>
+
 #include "ops/cuda/views.h"
 
 namespace strata::cuda {
@@ -12,6 +14,7 @@ struct ConvView {
   const float* weight = nullptr; // [channels, taps + 1]
   const float* bias = nullptr;   // [channels] or null
   int channels = 0, taps = 0, activation = 0;
+  bool wide = false;             // x and out allow 16-byte accesses
   Rows state;                    // [slots, channels * taps]
   Rows tape;                     // [tapes, kRowsPerTape * channels] or null
   BatchView batch;
@@ -27,7 +30,13 @@ struct GatedDeltaView {
   BatchView batch;
 };
 void launch_gated_delta_plain(const GatedDeltaView& args, Stream stream);  // any sizes
-void launch_gated_delta_step(const GatedDeltaView& args, Stream stream);   // key_dim 128, value_dim a multiple of 16
+// key_dim 128, value_dim a multiple of 16; only runs of at most `most_rows`.
+void launch_gated_delta_step(const GatedDeltaView& args, int most_rows, Stream stream);
+// key_dim = value_dim = 128, bf16 activations with aligned rows; only runs of more than kStepRows. Scratch of
+// gated_delta_chunk_bytes().
+constexpr int kStepRows = 16;
+std::size_t gated_delta_chunk_bytes(const GatedDeltaView& args);
+void launch_gated_delta_chunk(const GatedDeltaView& args, void* scratch, Stream stream);
 
 struct SsdView {
   Rows out, xbc, dt;             // [T, heads * P], [T, heads P + 2 groups N], [T, heads]

@@ -7,7 +7,6 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kMostExperts = 1024;
-constexpr int kPerLane = kMostExperts / 32;
 constexpr int kSigmoid = 1, kTopKSoftmax = 2;
 
 // The best of the warp's (value, index) pairs; of equals the lower index.
@@ -53,11 +52,9 @@ __device__ void limit_groups(const RouteView& a, float* choice, float* totals) {
   __syncwarp();
 }
 
-__global__ void __launch_bounds__(32) choose_kernel(RouteView a) {
-  begin_kernel();
-  __shared__ float scores[kMostExperts], choice[kMostExperts], totals[256], weights[64];
-  __shared__ int chosen[64];
-  const int lane = threadIdx.x, row = blockIdx.x;
+template <int PerLane>  // experts of a lane
+__device__ void choose(const RouteView& a, int row, float* scores, float* choice, float* totals, float* weights, int* chosen) {
+  const int lane = threadIdx.x % 32;
   const float* logits = a.logits + row * a.logit_stride;
   float top = -INFINITY;
   for (int e = lane; e < a.experts; e += 32) top = fmaxf(top, logits[e]);
@@ -76,21 +73,21 @@ __global__ void __launch_bounds__(32) choose_kernel(RouteView a) {
   }
   __syncwarp();
   if (a.groups > 1) limit_groups(a, choice, totals);
-  float mine[kPerLane];
+  float mine[PerLane];
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) mine[i] = lane + 32 * i < a.experts ? choice[lane + 32 * i] : -INFINITY;
+  for (int i = 0; i < PerLane; ++i) mine[i] = lane + 32 * i < a.experts ? choice[lane + 32 * i] : -INFINITY;
   for (int j = 0; j < a.k; ++j) {
     float value = -INFINITY;
     int index = kMostExperts;
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
+    for (int i = 0; i < PerLane; ++i) {
       if (mine[i] > value) value = mine[i], index = lane + 32 * i;
     }
     warp_best(value, index);
     if (index >= a.experts) index = 0;  // every score is NaN or -inf
     if (lane == 0) chosen[j] = index;
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
+    for (int i = 0; i < PerLane; ++i) {
       if (lane + 32 * i == index) mine[i] = -INFINITY;
     }
   }
@@ -110,6 +107,47 @@ __global__ void __launch_bounds__(32) choose_kernel(RouteView a) {
       a.expert[row * a.k + j] = chosen[j];
       a.weight[row * a.k + j] = weights[j] * factor;
     }
+  }
+}
+
+template <int PerLane, int Warps>
+struct ChooseShared {
+  float scores[Warps][PerLane * 32], choice[Warps][PerLane * 32], totals[Warps][PerLane > 8 ? 256 : 128], weights[Warps][64];
+  int chosen[Warps][64];
+};
+
+// A warp per row.
+template <int PerLane, int Warps>
+__global__ void __launch_bounds__(Warps * 32) choose_kernel(RouteView a) {
+  begin_kernel();
+  __shared__ ChooseShared<PerLane, Warps> s;
+  const int warp = threadIdx.x / 32, row = blockIdx.x * Warps + warp;
+  if (row < a.rows) choose<PerLane>(a, row, s.scores[warp], s.choice[warp], s.totals[warp], s.weights[warp], s.chosen[warp]);
+}
+
+// One block does it all for a few rows: chooses, and sorts the choices in shared memory.
+constexpr int kFewRows = 32, kFewEntries = 512;
+template <int PerLane>
+__global__ void __launch_bounds__(512) few_kernel(RouteView a) {
+  begin_kernel();
+  __shared__ ChooseShared<PerLane, 16> s;
+  __shared__ int expert[kFewEntries];
+  const int warp = threadIdx.x / 32, entries = a.rows * a.k;
+  for (int row = warp; row < a.rows; row += 16) {
+    __syncwarp();
+    choose<PerLane>(a, row, s.scores[warp], s.choice[warp], s.totals[warp], s.weights[warp], s.chosen[warp]);
+    for (int j = threadIdx.x % 32; j < a.k; j += 32) expert[row * a.k + j] = s.chosen[warp][j];
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e <= a.experts; e += 512) {
+    int below = 0;
+    for (int i = 0; i < entries; ++i) below += expert[i] < e;
+    a.first[e] = below;
+  }
+  for (int i = threadIdx.x; i < entries; i += 512) {
+    int place = 0;
+    for (int j = 0; j < entries; ++j) place += expert[j] < expert[i] || (expert[j] == expert[i] && j < i);
+    a.order[place] = i;
   }
 }
 
@@ -152,7 +190,13 @@ __global__ void __launch_bounds__(256) sort_kernel(RouteView a) {
 
 void launch_route(const RouteView& args, Stream stream) {
   if (args.rows == 0) return;
-  launch(choose_kernel, static_cast<unsigned>(args.rows), 32, 0, stream, args);
+  const bool many = args.experts > 256 || args.groups > 128;
+  if (args.rows <= kFewRows && args.rows * args.k <= kFewEntries && !many) {
+    launch(few_kernel<8>, 1, 512, 0, stream, args);
+    return;
+  }
+  const auto blocks = static_cast<unsigned>(ceil_div(args.rows, many ? 2 : 8));
+  many ? launch(choose_kernel<32, 2>, blocks, 64, 0, stream, args) : launch(choose_kernel<8, 8>, blocks, 256, 0, stream, args);
   launch(sort_kernel, static_cast<unsigned>(args.experts), 256, 0, stream, args);
 }
 

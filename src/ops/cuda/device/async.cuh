@@ -39,6 +39,12 @@ __device__ __forceinline__ void copy_page(void* to, const TensorMap* map, int co
                    "r"(shared_address(to)), "l"(map), "r"(column), "r"(page), "r"(shared_address(barrier))
                : "memory");
 }
+// `bytes` (a multiple of 16) as they lie; both ends aligned to 16.
+__device__ __forceinline__ void copy_bytes(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
 __device__ __forceinline__ void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // 16 bytes by an ordinary thread; fill: zeros instead.
