@@ -23,8 +23,15 @@ struct StepRun {
   bool ends = false;          // the sequence stops running after this step
 };
 
+// What a step kept for later: the state after `token` (an index in its sequence) in `slot`.
+struct StepSave {
+  const Sequence* sequence = nullptr;
+  int token = 0, slot = 0;
+};
+
 struct FinishedStep {
   std::span<const StepRun> runs;
+  std::span<const StepSave> kept;
   Tensor hidden;              // [T, D] after the model's final norm
   Tensor saves;               // [N, 2] (row, slot): what the step saved
 };

@@ -13,13 +13,19 @@ namespace {
 
 double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 
+// Depths of an MTP head with keys and values of their own: as deep as such heads are trained.
+int mtp_depths(const EngineOptions& options) {
+  constexpr int kTrained = 3;
+  return options.draft_tokens > 0 ? std::min(options.draft_tokens, kTrained) : kTrained;
+}
+
 std::vector<StateSpec> all_specs(const Model& model, const EngineOptions& options) {
   std::vector<StateSpec> specs = model.states();
   if (options.speculate == "mtp") {
     if (!model.mtp) throw Error("this model has no MTP head to draft with (--speculate mtp); try ngram");
     const auto head = model.mtp->states();
-    specs.insert(specs.end(), head.begin(), head.end());
-    specs.emplace_back(Recurrent{.tensors = {Shape{model.hidden_size}}, .tape = {}});
+    for (int d = 0; d < mtp_depths(options); ++d) specs.insert(specs.end(), head.begin(), head.end());
+    for (int d = 0; d < mtp_depths(options); ++d) specs.emplace_back(Recurrent{.tensors = {Shape{model.hidden_size}}, .tape = {}});
   }
   return specs;
 }
@@ -70,9 +76,12 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
   if (drafter) {
     drafter_ = drafter(*runner_);
   } else if (options.speculate == "mtp") {
-    const std::size_t n = model_->layers.size(), head = model_->mtp->layers.size();
-    drafter_ = std::make_unique<MtpDrafter>(*model_->mtp, pools_.views().subspan(n, head),
-                                            std::get<StateView>(pools_.views()[n + head]).tensors[0], options.max_sequences, *runner_);
+    const auto depths = static_cast<std::size_t>(mtp_depths(options));
+    const std::size_t heads = depths * model_->mtp->layers.size();
+    const auto views = pools_.views().subspan(model_->layers.size());
+    std::vector<Tensor> carries;
+    for (std::size_t d = 0; d < depths; ++d) carries.push_back(std::get<StateView>(views[heads + d]).tensors[0]);
+    drafter_ = std::make_unique<MtpDrafter>(*model_->mtp, views.first(heads), std::move(carries), options.max_sequences, *runner_);
   } else if (options.speculate == "ngram") {
     drafter_ = std::make_unique<NgramDrafter>(options.max_sequences);
   } else if (options.speculate == "draft") {
@@ -181,12 +190,18 @@ bool EngineCore::step() {
   mark = Clock::now();
   sample(logits);
   std::vector<StepRun> runs;
+  std::vector<StepSave> kept;
   int verify_rows = 0, drafted = 0, accepted = 0, tried = 0, decodes = 0;
   for (Active& a : active_) {
     Sequence& s = *a.run.sequence;
     account(a);
     runs.push_back({.sequence = &s, .first_row = a.first_row, .rows = a.run.rows + a.drafts, .valid = s.computed - a.start,
                     .start = a.start, .state_in = a.state_in, .ends = a.event.finish != FinishReason::kNone});
+    if (a.run.rows > 1) {
+      kept.push_back({&s, a.start + a.run.rows - 1, s.slot});
+      for (const auto& [tokens, slot] : a.snapshots) kept.push_back({&s, tokens - 1, slot});
+      if (a.boundary) kept.push_back({&s, a.boundary_tokens - 1, s.boundary_slot});
+    }
     decodes += a.run.rows == 1 && a.logits > 0 ? 1 : 0;
     if (a.drafts > 0) verify_rows += a.drafts + 1;
     drafted += a.drafts;
@@ -196,7 +211,7 @@ bool EngineCore::step() {
   metrics_.step_seconds["sample"] += seconds_since(mark);
   if (drafter_) {
     mark = Clock::now();
-    drafter_->observe({.runs = runs, .hidden = out.hidden, .saves = batch.saves});
+    drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = batch.saves});
     draft_seconds += seconds_since(mark);
     metrics_.step_seconds["draft"] += draft_seconds;
   }

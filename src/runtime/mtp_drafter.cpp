@@ -7,107 +7,135 @@ namespace {
 
 int argmax(std::span<const float> v) { return static_cast<int>(std::max_element(v.begin(), v.end()) - v.begin()); }
 
+void pair(std::vector<int>& pairs, int from, int to) { pairs.insert(pairs.end(), {from, to}); }
+
 }  // namespace
 
-MtpDrafter::MtpDrafter(const Model& head, std::span<const Memory> memory, Tensor carry, int max_sequences, Runner& runner)
-    : head_(head), memory_(memory), carry_(carry), runner_(runner), states_(static_cast<std::size_t>(max_sequences)) {
+MtpDrafter::MtpDrafter(const Model& head, std::span<const Memory> memory, std::vector<Tensor> carries, int max_sequences, Runner& runner)
+    : head_(head), memory_(memory), carries_(std::move(carries)), runner_(runner), states_(static_cast<std::size_t>(max_sequences)) {
+  STRATA_CHECK(memory.size() == carries_.size() * head.layers.size(), "memory of {} layers for {} depths", memory.size(), carries_.size());
   const DType dtype = runner.ops().activation();
-  const std::int64_t rows = std::int64_t{max_sequences} * kTapeRows;
-  store_buffer_ = runner.ops().allocate(bytes_of(dtype, rows * head.hidden_size));
-  store_ = store_buffer_.view(dtype, {rows, head.hidden_size});
+  const auto make = [&](Buffer& buffer, std::int64_t rows) {
+    buffer = runner.ops().allocate(bytes_of(dtype, rows * head.hidden_size));
+    return buffer.view(dtype, {rows, head.hidden_size});
+  };
+  store_ = make(store_buffer_, std::int64_t{max_sequences} * kTapeRows);
+  const Tensor last = make(last_buffer_, std::int64_t{max_sequences} * depths());
+  for (int d = 0; d < depths(); ++d) last_.push_back(last.rows_from(std::int64_t{d} * max_sequences, max_sequences));
   for (int i = max_sequences - 1; i >= 0; --i) free_.push_back(i);
 }
 
-void MtpDrafter::copy(Tensor from, std::span<const int> pairs, Tensor to) {
+void MtpDrafter::copy(Tensor from, const Pairs& pairs, Tensor to) {
   if (pairs.empty()) return;
-  const auto n = static_cast<std::int64_t>(pairs.size() / 2);
-  runner_.ops().save_rows(from, runner_.place(pairs, {n, 2}), to);
+  runner_.ops().save_rows(from, runner_.place(pairs, {static_cast<std::int64_t>(pairs.size() / 2), 2}), to);
 }
 
-Tensor MtpDrafter::gather_hidden(Tensor step_hidden) {
-  const Tensor h = runner_.ops().make({builder_.rows(), head_.hidden_size});
-  copy(store_, copies_.store, h);
-  copy(carry_, copies_.carry, h);
-  copy(step_hidden, copies_.step, h);
-  return h;
+void MtpDrafter::admit(Sequence& s) {
+  STRATA_CHECK(!free_.empty(), "more than {} sequences draft", states_.size());
+  s.draft_index = free_.back();
+  free_.pop_back();
+  state(s) = {};
 }
 
-void MtpDrafter::add_entry_rows(Sequence& s, int first_entry, int count) {
-  builder_.add({.tokens = std::span(s.tokens).subspan(static_cast<std::size_t>(first_entry), static_cast<std::size_t>(count)),
-                .start = first_entry, .pages = s.pages, .adapter = -1});
-}
-
-int MtpDrafter::add_pending(Sequence& s) {
-  const State& st = state(s);
-  const int row = builder_.rows();
-  add_entry_rows(s, st.first + 1, st.count);
-  for (int i = 0; i < st.count; ++i) {
-    copies_.store.push_back(s.draft_index * kTapeRows + i);
-    copies_.store.push_back(row + i);
+void MtpDrafter::build(std::vector<Entering>& entering, int pass) {
+  builder_.clear();
+  std::vector<int> tokens;
+  for (Entering& e : entering) {
+    const Sequence& s = *e.sequence;
+    // The last draft wished for leads nowhere, and nothing is drafted when nothing is wished.
+    const auto drafts = std::span(s.drafts).first(static_cast<std::size_t>(std::max(0, std::min(pass, e.wish - 1))));
+    e.before = e.row + (pass < depths() ? 0 : e.rows - 1);
+    int start = e.first;
+    if (pass < depths()) {
+      const auto known = std::span(s.tokens).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.count));
+      tokens.assign(known.begin(), known.end());
+      tokens.insert(tokens.end(), drafts.begin(), drafts.end());
+    } else {
+      tokens.assign(drafts.end() - 1, drafts.end());
+      start = s.known() + pass - 1;
+    }
+    e.row = builder_.add({.tokens = tokens, .start = start, .pages = s.pages});
+    e.rows = static_cast<int>(tokens.size());
+    if (e.wish > pass) builder_.want_logits(e.row + e.rows - 1);
   }
-  return row + st.count - 1;
+}
+
+Tensor MtpDrafter::chain(const std::vector<Entering>& entering, int pass, Tensor h1, Tensor before) {
+  const Tensor h = runner_.ops().make({builder_.rows(), head_.hidden_size});
+  Pairs from_before, from_last, from_carry, from_h1;
+  for (const Entering& e : entering) {
+    if (pass >= depths()) {
+      pair(from_before, e.before, e.row);
+      continue;
+    }
+    if (e.cold) pair(from_h1, e.before, e.row);  // pass 0 and the others begin a sequence at the same row of their own
+    else if (e.carry_slot >= 0) pair(from_carry, e.carry_slot, e.row);
+    else pair(from_last, e.sequence->draft_index, e.row);
+    for (int i = 1; i < e.rows; ++i) pair(from_before, e.before + i - 1, e.row + i);
+  }
+  copy(before, from_before, h);
+  if (pass < depths()) {
+    copy(h1, from_h1, h);
+    copy(last_[static_cast<std::size_t>(pass) - 1], from_last, h);
+    copy(carries_[static_cast<std::size_t>(pass)], from_carry, h);
+  }
+  return h;
 }
 
 void MtpDrafter::propose(std::span<const DraftWish> wishes) {
   const Scratch scratch(runner_.ops().arena());
-  builder_.clear();
-  copies_ = {};
-  std::vector<DraftWish> going;
-  int most = 0;
+  std::vector<Entering> entering;
+  Pairs pending;
+  int passes = depths();
   for (const DraftWish& w : wishes) {
-    w.sequence->drafts.clear();
-    if (w.drafts <= 0 || w.sequence->draft_index < 0 || state(*w.sequence).count == 0) continue;
-    going.push_back(w);
-    most = std::max(most, w.drafts);
-    builder_.want_logits(add_pending(*w.sequence));
+    Sequence& s = *w.sequence;
+    s.drafts.clear();
+    if (w.drafts <= 0 || s.draft_index < 0 || state(s).count == 0) continue;
+    const State& st = state(s);
+    entering.push_back({.sequence = &s, .first = st.first + 1, .count = st.count, .wish = w.drafts});
+    passes = std::max(passes, w.drafts);
   }
-  if (going.empty()) return;
-  Tensor hidden = gather_hidden({});
-  for (int k = 1; k <= most; ++k) {
-    const Batch batch = builder_.batch();
-    const ModelOutput out = runner_.forward(head_, batch, memory_, hidden);
-    const auto logits = runner_.fetch(out.logits);
-    const auto V = static_cast<std::size_t>(head_.vocab_size);
-    std::vector<int> rows;  // of the sequences that go on
-    const auto logit_rows = std::span(batch.logit_rows.data<int>(), going.size());
-    std::vector<DraftWish> next;
-    for (std::size_t i = 0; i < going.size(); ++i) {
-      Sequence& s = *going[i].sequence;
-      if (k == 1) state(s).count = 0;
-      s.drafts.push_back(argmax(logits.subspan(i * V, V)));
-      if (going[i].drafts > k) {
-        next.push_back(going[i]);
-        rows.push_back(logit_rows[i]);
+  if (entering.empty()) return;
+  Tensor h1, before;
+  for (int pass = 0; pass < passes; ++pass) {
+    if (pass >= depths()) std::erase_if(entering, [&](const Entering& e) { return e.wish <= pass; });
+    build(entering, pass);
+    if (pass == 0) {
+      h1 = runner_.ops().make({builder_.rows(), head_.hidden_size});
+      for (const Entering& e : entering) {
+        for (int i = 0; i < e.count; ++i) pair(pending, e.sequence->draft_index * kTapeRows + i, e.row + i);
+        state(*e.sequence).count = 0;
       }
+      copy(store_, pending, h1);
     }
-    going = std::move(next);
-    if (going.empty()) return;
-    hidden = runner_.ops().make({static_cast<std::int64_t>(rows.size()), head_.hidden_size});
-    runner_.ops().gather_rows(hidden, out.hidden, runner_.place(rows, {static_cast<std::int64_t>(rows.size())}));
-    builder_.clear();
-    for (const DraftWish& w : going) {
-      const Sequence& s = *w.sequence;
-      builder_.want_logits(builder_.add({.tokens = std::span(s.drafts).last(1), .start = s.known() + k - 1, .pages = s.pages}));
+    const Tensor hidden = pass == 0 ? h1 : chain(entering, pass, h1, before);
+    const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(std::min(pass, depths() - 1)), hidden);
+    Pairs last;
+    std::size_t logit = 0;
+    const auto V = static_cast<std::size_t>(head_.vocab_size);
+    const auto logits = out.logits.empty() ? std::span<const float>{} : runner_.fetch(out.logits);
+    for (const Entering& e : entering) {
+      if (e.wish > pass) e.sequence->drafts.push_back(argmax(logits.subspan(V * logit++, V)));
+      pair(last, e.row + e.count - 1, e.sequence->draft_index);
     }
+    if (pass + 1 < depths()) copy(out.hidden, last, last_[static_cast<std::size_t>(pass)]);
+    before = out.hidden;
   }
 }
 
 void MtpDrafter::observe(const FinishedStep& step) {
   const Scratch scratch(runner_.ops().arena());
-  if (step.saves.rows() > 0 && !step.saves.empty()) runner_.ops().save_rows(step.hidden, step.saves, carry_);
-  builder_.clear();
-  copies_ = {};
-  std::vector<int> keep;  // (row of the step, row of the store)
+  // A saved row that is entered below gets each depth's own carry there; the others make do with H_1.
+  if (!step.saves.empty()) {
+    for (const Tensor& carry : carries_) runner_.ops().save_rows(step.hidden, step.saves, carry);
+  }
+  std::vector<Entering> entering;
+  Pairs store, carry, from_step, keep;
   for (const StepRun& run : step.runs) {
     Sequence& s = *run.sequence;
     if (run.valid == 0) continue;
     const bool fresh = s.draft_index < 0;
-    if (fresh) {
-      STRATA_CHECK(!free_.empty(), "more than {} sequences draft", states_.size());
-      s.draft_index = free_.back();
-      free_.pop_back();
-      state(s) = {};
-    }
+    if (fresh) admit(s);
     State& st = state(s);
     // Short runs wait for propose(); long ones, and those whose pages may be shared before that, are entered now.
     const bool wait = !fresh && !run.ends && s.remaining() == 1 && run.valid <= kTapeRows;
@@ -115,39 +143,60 @@ void MtpDrafter::observe(const FinishedStep& step) {
       remember(s, run, 0, run.valid, keep);
       continue;
     }
+    int row = entering.empty() ? 0 : entering.back().row + entering.back().count;
+    Entering e{.sequence = &s, .first = st.first + 1, .count = st.count, .row = row};
     if (st.count > 0) {
-      add_pending(s);
+      for (int i = 0; i < st.count; ++i) pair(store, s.draft_index * kTapeRows + i, row++);
       st.count = 0;
     } else if (run.start > 0 && run.state_in >= 0) {
-      copies_.carry.insert(copies_.carry.end(), {run.state_in, builder_.rows()});
-      add_entry_rows(s, run.start, 1);
+      e.first = run.start;
+      e.count = 1;
+      e.carry_slot = run.state_in;
+      pair(carry, run.state_in, row++);
+    } else {
+      e.first = run.start + 1;
+      e.cold = true;
     }
-    if (wait) {
-      remember(s, run, 0, run.valid, keep);
-      continue;
+    if (!wait) {
+      for (int i = 0; i + 1 < run.valid; ++i) pair(from_step, run.first_row + i, row++);
+      e.count += run.valid - 1;
     }
-    if (run.valid > 1) {
-      for (int i = 0; i + 1 < run.valid; ++i) {
-        copies_.step.insert(copies_.step.end(), {run.first_row + i, builder_.rows() + i});
-      }
-      add_entry_rows(s, run.start + 1, run.valid - 1);
-    }
-    remember(s, run, run.valid - 1, 1, keep);
+    remember(s, run, wait ? 0 : run.valid - 1, wait ? run.valid : 1, keep);
+    if (e.count > 0) entering.push_back(e);
   }
-  if (builder_.rows() > 0) {
-    const Tensor hidden = gather_hidden(step.hidden);
-    runner_.forward(head_, builder_.batch(), memory_, hidden);
+  if (!entering.empty()) {
+    Tensor h1, before;
+    for (int pass = 0; pass < depths(); ++pass) {
+      build(entering, pass);
+      if (pass == 0) {
+        h1 = runner_.ops().make({builder_.rows(), head_.hidden_size});
+        copy(store_, store, h1);
+        copy(carries_[0], carry, h1);
+        copy(step.hidden, from_step, h1);
+      }
+      const Tensor hidden = pass == 0 ? h1 : chain(entering, pass, h1, before);
+      const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(pass), hidden);
+      before = out.hidden;
+      if (pass + 1 == depths()) break;
+      Pairs last, carries;
+      for (const Entering& e : entering) pair(last, e.row + e.count - 1, e.sequence->draft_index);
+      copy(out.hidden, last, last_[static_cast<std::size_t>(pass)]);
+      for (const StepSave& save : step.kept) {
+        for (const Entering& e : entering) {
+          const int at = save.token - e.first;
+          if (e.sequence == save.sequence && at >= 0 && at < e.count) pair(carries, e.row + at, save.slot);
+        }
+      }
+      copy(out.hidden, carries, carries_[static_cast<std::size_t>(pass) + 1]);
+    }
   }
   copy(step.hidden, keep, store_);
 }
 
-void MtpDrafter::remember(Sequence& s, const StepRun& run, int from, int count, std::vector<int>& keep) {
+void MtpDrafter::remember(const Sequence& s, const StepRun& run, int from, int count, Pairs& keep) {
   State& st = state(s);
   if (st.count == 0) st.first = run.start + from;
-  for (int i = 0; i < count; ++i) {
-    keep.push_back(run.first_row + from + i);
-    keep.push_back(s.draft_index * kTapeRows + st.count++);
-  }
+  for (int i = 0; i < count; ++i) pair(keep, run.first_row + from + i, s.draft_index * kTapeRows + st.count++);
 }
 
 void MtpDrafter::forget(Sequence& s) {

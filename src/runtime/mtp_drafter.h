@@ -9,14 +9,15 @@
 
 namespace strata {
 
-// The head's entry for token j reads (hidden state of token j - 1, token j) and lies at index j of the sequence's own pages,
-// so the prefix cache carries it. A hidden state whose next token is not known yet, or not yet entered, is pending; the
-// last one before a snapshot is kept with the snapshot ("carry"), so that a prefix hit can go on. Drafting k tokens is one
-// pass over the pending entries of all sequences, then k - 1 passes of one row each that feed the head its own output.
+// The head's entry for token j at depth d reads (H_d of token j - 1, token j): H_1 is the model's final hidden state, H_d the
+// head's own output at depth d - 1. Every depth has keys and values of its own, as in training, at index j of the sequence's own
+// pages, so the prefix cache carries them; drafts beyond the last depth go on in its memory. A hidden state whose next token is not
+// known or not entered yet is pending; the last H before a snapshot is kept with the snapshot ("carry"), so that a prefix hit can go on.
+// Drafting k tokens takes k passes: pass d enters the pending tokens of all sequences, and the drafts so far, at depth d.
 class MtpDrafter final : public Drafter {
  public:
-  // `memory`: of the head's layers. `carry` [slots, D].
-  MtpDrafter(const Model& head, std::span<const Memory> memory, Tensor carry, int max_sequences, Runner& runner);
+  // `memory`: of the head's layers, depth after depth. `carries`: one [slots, D] a depth.
+  MtpDrafter(const Model& head, std::span<const Memory> memory, std::vector<Tensor> carries, int max_sequences, Runner& runner);
 
   void propose(std::span<const DraftWish> wishes) override;
   void observe(const FinishedStep& step) override;
@@ -24,30 +25,41 @@ class MtpDrafter final : public Drafter {
 
  private:
   struct State {
-    int first = 0, count = 0;   // pending: hidden states of tokens [first, first + count)
+    int first = 0, count = 0;   // pending: H_1 of tokens [first, first + count)
   };
-  struct Copies {               // (row there, row here), for save_rows
-    std::vector<int> store, carry, step;
+  // Tokens [first, first + count) of a sequence being entered, and the drafts after them; rows of the current pass.
+  struct Entering {
+    Sequence* sequence = nullptr;
+    int first = 0, count = 0;
+    int row = 0, rows = 0;      // of the pass
+    int before = 0;             // first row of the pass before
+    int wish = 0;               // drafts to make
+    int carry_slot = -1;        // H before the first token lies here, if the store does not have it
+    bool cold = false;          // there is no H_d before the first token: H_1 stands in for it
   };
+  using Pairs = std::vector<int>;  // (row there, row here), for save_rows
 
-  State& state(Sequence& sequence) { return states_[static_cast<std::size_t>(sequence.draft_index)]; }
-  // Adds the sequence's pending entries to the batch; returns the row of the last.
-  int add_pending(Sequence& sequence);
-  void add_entry_rows(Sequence& sequence, int first_entry, int count);
-  void remember(Sequence& sequence, const StepRun& run, int from, int count, std::vector<int>& keep);
-  Tensor gather_hidden(Tensor step_hidden);
-  void copy(Tensor from, std::span<const int> pairs, Tensor to);
+  int depths() const { return static_cast<int>(carries_.size()); }
+  std::span<const Memory> memory(int depth) const { return memory_.subspan(static_cast<std::size_t>(depth) * head_.layers.size(), head_.layers.size()); }
+  State& state(const Sequence& sequence) { return states_[static_cast<std::size_t>(sequence.draft_index)]; }
+  void admit(Sequence& sequence);
+  // The rows of pass `pass` (0 = depth 1): tokens, drafts before it. Beyond the last depth: the newest draft alone.
+  void build(std::vector<Entering>& entering, int pass);
+  // H of the pass from the outputs of the pass before (h1: the H_1 rows of pass 0).
+  Tensor chain(const std::vector<Entering>& entering, int pass, Tensor h1, Tensor before);
+  void copy(Tensor from, const Pairs& pairs, Tensor to);
+  void remember(const Sequence& s, const StepRun& run, int from, int count, Pairs& keep);
 
   const Model& head_;
   std::span<const Memory> memory_;
-  Tensor carry_;
+  std::vector<Tensor> carries_;
   Runner& runner_;
-  Buffer store_buffer_;
-  Tensor store_;                // [max_sequences * kTapeRows, D]: pending hidden states
+  Buffer store_buffer_, last_buffer_;
+  Tensor store_;                // [max_sequences * kTapeRows, D]: pending H_1
+  std::vector<Tensor> last_;    // per depth but the last, [max_sequences, D]: the output for the last entered token
   std::vector<State> states_;
   std::vector<int> free_;
   BatchBuilder builder_;
-  Copies copies_;
 };
 
 }  // namespace strata
