@@ -16,7 +16,7 @@ using test::same_bits;
 
 constexpr DType kBlockTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,   DType::kQ2_K,  DType::kQ3_K,
                                  DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
-constexpr CpuIsa kSets[] = {CpuIsa::kAvx2, CpuIsa::kAvxVnni, CpuIsa::kAvx512};
+constexpr CpuIsa kSets[] = {CpuIsa::kAvx2, CpuIsa::kAvxVnni, CpuIsa::kAvx512, CpuIsa::kAmx};
 
 struct Quantised {
   Owned blocks;  // [n, k] of the type

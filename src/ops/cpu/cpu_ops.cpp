@@ -2,6 +2,7 @@
 #include "ops/cpu/cpu_ops.h"
 
 #include "base/error.h"
+#include "ops/cpu/amx.h"
 #include "ops/cpu/matrix_rows.h"
 
 namespace strata {
@@ -13,6 +14,7 @@ const cpu::QuantKernels& quant_kernels(CpuIsa isa) {
     case CpuIsa::kAvx2: return cpu::kQuantAvx2;
     case CpuIsa::kAvxVnni: return cpu::kQuantAvxVnni;
     case CpuIsa::kAvx512: return cpu::kQuantAvx512;
+    case CpuIsa::kAmx: return cpu::kQuantAmx;
 #endif
     default: return cpu::best_quant_kernels();
   }
@@ -25,6 +27,7 @@ bool machine_has(CpuIsa isa) {
   __builtin_cpu_init();
   if (isa == CpuIsa::kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (isa == CpuIsa::kAvxVnni) return __builtin_cpu_supports("avxvnni");
+  if (isa == CpuIsa::kAmx) return machine_has(CpuIsa::kAvx512) && cpu::amx_available();
   if (isa == CpuIsa::kAvx512) return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
 #endif
   return isa == CpuIsa::kBest;

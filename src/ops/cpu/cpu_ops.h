@@ -11,7 +11,7 @@
 namespace strata {
 
 // Instruction sets of the products' bodies; quantised products have one each, and all give the same bits.
-enum class CpuIsa : std::uint8_t { kBest, kAvx2, kAvxVnni, kAvx512 };
+enum class CpuIsa : std::uint8_t { kBest, kAvx2, kAvxVnni, kAvx512, kAmx };
 bool machine_has(CpuIsa isa);
 
 struct CpuOptions {

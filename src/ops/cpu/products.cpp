@@ -14,15 +14,16 @@ LeftRows::LeftRows(const ProductKernels& kernels, ThreadPool& threads, Arena& ar
     : kernels_(kernels), rows_(rows) {
   if (!is_block_type(weights)) return;
   const int group = quant_layout(weights).group;
-  quant_ = {arena.make({count, inputs}, DType::kI8).data<std::int8_t>(), arena.make({count, inputs / 32}, DType::kF32).data<float>(),
-            arena.make({count, inputs / group}, DType::kI32).data<std::int32_t>(),
-            arena.make({count, inputs / group}, DType::kF32).data<float>(), inputs, group};
-  auto quantize = [&](std::int64_t i) { kernels.quant->quantize(weights, rows[i], quant_.from(i)); };
-  if (count < 4) {
-    for (std::int64_t i = 0; i < count; ++i) quantize(i);  // a parallel loop costs more
-  } else {
-    threads.parallel_for(count, quantize);
-  }
+  const std::int64_t stride = (count + 30) / 16 * 16;
+  quant_ = {arena.make({count, inputs}, DType::kI8).data<std::int8_t>(), arena.make({inputs / 32, stride}, DType::kF32).data<float>(),
+            arena.make({inputs / group, stride}, DType::kI32).data<std::int32_t>(),
+            arena.make({inputs / group, stride}, DType::kF32).data<float>(), inputs, stride};
+  constexpr std::int64_t kPiece = 16;  // rows: their scales share cache lines
+  threads.parallel_for((count + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+    for (std::int64_t i = piece * kPiece; i < count && i < (piece + 1) * kPiece; ++i) {
+      kernels.quant->quantize(weights, rows[i], quant_.from(i));
+    }
+  });
 }
 
 void LeftRows::multiply(const MatrixView& m, std::int64_t row, int count, std::int64_t panel, std::int64_t panels,

@@ -6,6 +6,7 @@ using U16 = std::uint16_t __attribute__((vector_size(32)));
 using I32 = std::int32_t __attribute__((vector_size(32)));
 using F32 = float __attribute__((vector_size(32)));
 
+inline F32 all(float x) { return (F32)_mm256_set1_ps(x); }
 inline F32 fma(F32 a, F32 b, F32 c) { return (F32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 inline F32 halves(const std::byte* p) { return (F32)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline __m128i bytes8(const std::byte* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }

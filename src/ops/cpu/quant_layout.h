@@ -54,6 +54,11 @@ constexpr QuantLayout quant_layout(DType dtype) {
   }
 }
 
+// CASE(kQ4_0) and so on, for the switches that turn a type into a template argument.
+#define STRATA_EACH_QUANT(CASE)                                                                                       \
+  CASE(kQ4_0) CASE(kQ4_1) CASE(kQ5_0) CASE(kQ5_1) CASE(kQ8_0) CASE(kQ2_K) CASE(kQ3_K) CASE(kQ4_K) CASE(kQ5_K) CASE(kQ6_K) \
+  CASE(kIQ4_NL) CASE(kIQ4_XS) CASE(kMXFP4)
+
 inline const std::array<std::int8_t, 16>& quant_table(DType dtype) {
   return dtype == DType::kMXFP4 ? kMxfp4Values : kIq4Values;
 }

@@ -13,19 +13,17 @@
 
 namespace strata::cpu {
 
-// Rows of activations as integers, one after the other.
+// Rows of activations as integers. What belongs to a group lies side by side for all rows, `stride` apart for the next group;
+// bodies may read (not use) up to 15 rows past the last.
 struct QuantRows {
   std::int8_t* codes = nullptr;    // [rows, K]
-  float* scale = nullptr;          // [rows, K / 32]
-  std::int32_t* start = nullptr;   // [rows, K / group]: what an integer sum starts from, -bias * sum of code_x
-  float* shift = nullptr;          // [rows, K / group]
+  float* scale = nullptr;          // [K / 32, stride]
+  std::int32_t* start = nullptr;   // [K / group, stride]: what an integer sum starts from, -bias * sum of code_x
+  float* shift = nullptr;          // [K / group, stride]
   std::int64_t inputs = 0;         // K
-  int group = 32;
+  std::int64_t stride = 0;
 
-  QuantRows from(std::int64_t row) const {
-    const std::int64_t groups = inputs / group;
-    return {codes + row * inputs, scale + row * (inputs / 32), start + row * groups, shift + row * groups, inputs, group};
-  }
+  QuantRows from(std::int64_t row) const { return {codes + row * inputs, scale + row, start + row, shift + row, inputs, stride}; }
 };
 
 struct QuantProduct {
@@ -48,7 +46,7 @@ struct QuantKernels {
 
 extern const QuantKernels kQuantScalar;
 #if defined(__x86_64__)
-extern const QuantKernels kQuantAvx2, kQuantAvxVnni, kQuantAvx512;
+extern const QuantKernels kQuantAvx2, kQuantAvxVnni, kQuantAvx512, kQuantAmx;
 #elif defined(__aarch64__)
 extern const QuantKernels kQuantNeon;
 #endif

@@ -26,6 +26,7 @@ inline I32 dot_signed(I32 sum, U8 w, int x) {  // |w| times x with the sign of w
   return sum_pairs(sum, _mm256_maddubs_epi16(size, turned));
 }
 
+#include "ops/cpu/quant_decode.h"
 #include "ops/cpu/quant_body.h"
 
 }  // namespace

@@ -21,6 +21,7 @@ inline I32 dot(I32 sum, U8 w, int x) {
 }
 inline I32 dot_signed(I32 sum, U8, int) { return sum; }  // not used: dot takes all unsigned bytes
 
+#include "ops/cpu/quant_decode.h"
 #include "ops/cpu/quant_body.h"
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The plain body of the quantised products, which says what the others must equal bit for bit; and the choice among them.
 #include <cmath>
 
+#include "ops/cpu/amx.h"
 #include "ops/cpu/quant_product.h"
 #include "ops/cpu/quantize_activations.h"
 
@@ -27,8 +28,8 @@ void product(const QuantProduct& p) {
           std::int32_t dot = 0;
           for (int i = 0; i < layout.group; ++i) dot += quant_code(p.dtype, weights, k + i, lane) * x.codes[k + i];
           const QuantScale w = quant_scale(p.dtype, weights, k, lane);
-          sum = std::fma(static_cast<float>(dot), w.scale * x.scale[k / 32], sum);
-          if (layout.offset) sum = std::fma(w.offset, x.shift[g], sum);
+          sum = std::fma(static_cast<float>(dot), w.scale * x.scale[k / 32 * x.stride], sum);
+          if (layout.offset) sum = std::fma(w.offset, x.shift[g * x.stride], sum);
         }
         p.out[r][n] = p.bias != nullptr ? sum + p.bias[n] : sum;
       }
@@ -43,7 +44,10 @@ const QuantKernels kQuantScalar{"scalar", quantize, product};
 const QuantKernels& best_quant_kernels() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return kQuantAvx512;
+  const bool avx512 =
+      __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  if (avx512 && amx_available()) return kQuantAmx;
+  if (avx512) return kQuantAvx512;
   if (__builtin_cpu_supports("avxvnni")) return kQuantAvxVnni;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return kQuantAvx2;
 #elif defined(__aarch64__)

@@ -26,12 +26,12 @@ inline void quantize_activations(const float* x, int bias, const QuantRows& to) 
       code[i] = static_cast<std::int32_t>((x[i] * inverse + kRound) - kRound);
     }
     for (int i = 0; i < 32; ++i) to.codes[b * 32 + i] = static_cast<std::int8_t>(code[i]);
-    to.scale[b] = scale;
+    to.scale[b * to.stride] = scale;
     for (int g = 0; g < 32 / kGroup; ++g) {
       std::int32_t sum = 0;
       for (int i = 0; i < kGroup; ++i) sum += code[g * kGroup + i];
-      to.start[b * (32 / kGroup) + g] = -bias * sum;
-      to.shift[b * (32 / kGroup) + g] = scale * static_cast<float>(sum);
+      to.start[(b * (32 / kGroup) + g) * to.stride] = -bias * sum;
+      to.shift[(b * (32 / kGroup) + g) * to.stride] = scale * static_cast<float>(sum);
     }
   }
 }
