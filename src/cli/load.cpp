@@ -62,6 +62,8 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--max-batch-tokens", f.engine.max_batch_tokens, "Rows of a step at most")->check(CLI::Range(1, 1 << 20));
   app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram, or draft=PATH (a smaller model with the same vocabulary)");
   app.add_option("--draft-tokens", f.draft_tokens, "Drafts a step: 1 to 15, or auto");
+  app.add_option("--cache-file", f.engine.cache_file, "Keep the prefix cache in this file from one start to the next");
+  app.add_option("--snapshot-interval", f.engine.snapshot_interval_pages, "Pages between state snapshots of a long prompt; 0 = only at its end")->check(CLI::NonNegativeNumber);
   app.add_flag("--no-prefix-cache", f.no_prefix_cache, "Do not reuse what earlier requests computed");
 }
 

@@ -62,6 +62,7 @@ class Engine::Impl {
   Impl(std::shared_ptr<const Model> model, std::shared_ptr<Ops> ops, const ModelInfo& info, const EngineOptions& options)
       : core_(std::move(model), std::move(ops), info, options), info_(info), max_waiting_(options.max_waiting) {
     info_.max_context = core_.max_context();
+    core_.restore_cache();
     metrics_ = core_.metrics();
     thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
   }
@@ -160,6 +161,7 @@ class Engine::Impl {
       }
     }
     core_.abort_all("");
+    if (healthy()) core_.save_cache();
     const std::lock_guard lock(mutex_);
     for (auto& s : inbox_) {
       if (s->sink) s->sink({.id = s->id, .finish = FinishReason::kAborted});

@@ -27,6 +27,7 @@ struct EngineOptions {
   DType kv_dtype = DType::kF32;
   bool prefix_cache = true;
   int snapshot_interval_pages = 16;  // a snapshot every so many pages of a long prompt
+  std::filesystem::path cache_file;  // restored at the start and saved at the end; empty = none
   std::string speculate = "none";  // none, mtp, ngram, or draft (by draft_model)
   std::shared_ptr<const Model> draft_model;
   int draft_tokens = 0;          // 0 = chosen by measured cost

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "runtime/cache_file.h"
 #include "runtime/model_drafter.h"
 #include "runtime/mtp_drafter.h"
 #include "runtime/ngram_drafter.h"
@@ -98,6 +100,40 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
   for (Histogram* h : {&metrics_.ttft, &metrics_.inter_token, &metrics_.queue, &metrics_.step}) *h = Histogram(latency);
   metrics_.drafted_at.resize(kTapeRows - 1);
   metrics_.accepted_at.resize(kTapeRows - 1);
+}
+
+std::string EngineCore::fingerprint() const {
+  std::string f = fmt::format("{} {} {} kv {} speculate {}", info_.name, info_.architecture, info_.vocab_size, name(options_.kv_dtype), options_.speculate);
+  for (const Memory& m : pools_.views()) {
+    if (const auto* kv = std::get_if<KvView>(&m)) f += fmt::format(" {}", kv->k.rows_from(0, 1).shape().to_string());
+    if (const auto* s = std::get_if<StateView>(&m)) {
+      for (const Tensor& t : s->tensors) f += " " + t.rows_from(0, 1).shape().to_string();
+    }
+  }
+  return f;
+}
+
+void EngineCore::restore_cache() {
+  if (options_.cache_file.empty() || !options_.prefix_cache || !std::filesystem::exists(options_.cache_file)) return;
+  try {
+    const int pages = strata::restore_cache(options_.cache_file, fingerprint(), residency_.cache(), residency_.page_pool(),
+                                            residency_.slot_pool(), pools_.views());
+    log::info("prefix cache: {} pages restored from {}", pages, options_.cache_file.string());
+  } catch (const Error& e) {
+    log::warn("prefix cache not restored: {}", e.what());
+  }
+}
+
+void EngineCore::save_cache() {
+  if (options_.cache_file.empty() || !options_.prefix_cache) return;
+  try {
+    // Roots of adapters name a load of this process: "adapter\nsalt".
+    const int pages = strata::save_cache(options_.cache_file, fingerprint(), residency_.cache(), pools_.views(),
+                                         [](const std::string& root) { return root.starts_with('\n'); });
+    log::info("prefix cache: {} pages saved to {}", pages, options_.cache_file.string());
+  } catch (const std::exception& e) {
+    log::error("prefix cache not saved: {}", e.what());
+  }
 }
 
 EngineCore::~EngineCore() { abort_all("shutting down"); }

@@ -32,6 +32,10 @@ class EngineCore {
   void abort(RequestId id);
   void abort_all(const std::string& reason);
 
+  // The prefix cache in options.cache_file. A file that cannot be used is reported in the log and left alone.
+  void restore_cache();
+  void save_cache();
+
   // Runs one step. False when there is nothing to do.
   bool step();
 
@@ -70,6 +74,7 @@ class EngineCore {
   bool is_end(const Sequence& s, int token) const;
   std::span<const int> end_tokens(const Sequence& s) const;
   int prefill_rows() const;
+  std::string fingerprint() const;
 
   std::shared_ptr<const Model> model_;
   std::shared_ptr<Ops> ops_;

@@ -62,30 +62,52 @@ PrefixHit PrefixCache::match(const std::string& root, std::span<const int> token
   return hit;
 }
 
+PrefixCache::Node& PrefixCache::root_node(const std::string& root) {
+  const auto at = roots_.try_emplace(root).first;
+  at->second.root = &at->first;
+  return at->second;
+}
+
+PrefixCache::Node* PrefixCache::add_child(Node& parent, std::span<const int> page_tokens, int page) {
+  auto fresh = std::make_unique<Node>();
+  Node* node = fresh.get();
+  node->parent = &parent;
+  node->tokens.assign(page_tokens.begin(), page_tokens.end());
+  node->hash = XXH3_64bits(page_tokens.data(), page_tokens.size_bytes());
+  node->page = page;
+  page_pool_.retain(page);
+  order_.push_front(node);
+  node->order = order_.begin();
+  parent.children.emplace(node->hash, std::move(fresh));
+  return node;
+}
+
 void PrefixCache::insert(const std::string& root, std::span<const int> tokens, std::span<const int> pages) {
   STRATA_CHECK(tokens.size() >= pages.size() * kPageTokens, "{} tokens for {} pages", tokens.size(), pages.size());
   if (pages.empty()) return;
-  const auto at_root = roots_.try_emplace(root).first;
-  Node* node = &at_root->second;
-  node->root = &at_root->first;
+  Node* node = &root_node(root);
   for (std::size_t i = 0; i < pages.size(); ++i) {
     const auto page_tokens = tokens.subspan(i * kPageTokens, kPageTokens);
     Node* next = child(*node, page_tokens);
-    if (next == nullptr) {
-      auto fresh = std::make_unique<Node>();
-      next = fresh.get();
-      next->parent = node;
-      next->tokens.assign(page_tokens.begin(), page_tokens.end());
-      next->hash = XXH3_64bits(page_tokens.data(), page_tokens.size_bytes());
-      next->page = pages[i];
-      page_pool_.retain(pages[i]);
-      order_.push_front(next);
-      next->order = order_.begin();
-      node->children.emplace(next->hash, std::move(fresh));
-    }
-    node = next;
+    node = next != nullptr ? next : add_child(*node, page_tokens, pages[i]);
   }
   touch(node);
+}
+
+bool PrefixCache::append(const std::string& root, std::span<const int> tokens, int page) {
+  STRATA_CHECK(!tokens.empty() && tokens.size() % kPageTokens == 0, "{} tokens are not whole pages", tokens.size());
+  const bool first = tokens.size() == kPageTokens;
+  const auto found = roots_.find(root);
+  if (found == roots_.end() && !first) return false;
+  Node* node = first ? &root_node(root) : &found->second;
+  for (std::size_t at = 0; at + kPageTokens < tokens.size(); at += kPageTokens) {
+    node = child(*node, tokens.subspan(at, kPageTokens));
+    if (node == nullptr) return false;
+  }
+  const auto last = tokens.last(kPageTokens);
+  if (child(*node, last) != nullptr) return false;
+  touch(add_child(*node, last, page));
+  return true;
 }
 
 bool PrefixCache::attach(const std::string& root, std::span<const int> tokens, int slot) {

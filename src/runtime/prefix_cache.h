@@ -38,6 +38,9 @@ class PrefixCache {
   PrefixHit match(const std::string& root, std::span<const int> tokens);
   // Offers the full pages of a sequence; those already known stay as they are. tokens.size() >= pages.size() * kPageTokens.
   void insert(const std::string& root, std::span<const int> tokens, std::span<const int> pages);
+  // Adds one page after ancestors that are there: tokens.size() is whole pages, `page` holds the last of them. False, and
+  // nothing changes, when an ancestor is missing or the page is known.
+  bool append(const std::string& root, std::span<const int> tokens, int page);
   // Hangs a snapshot of the state after all of `tokens` (whole pages, inserted before) on its node; keeps its own reference.
   // False when the node is not there or has one already.
   bool attach(const std::string& root, std::span<const int> tokens, int slot);
@@ -71,6 +74,8 @@ class PrefixCache {
   };
 
   Node* child(Node& node, std::span<const int> page_tokens) const;
+  Node& root_node(const std::string& root);
+  Node* add_child(Node& parent, std::span<const int> page_tokens, int page);
   void touch(Node* node);               // the node and its ancestors become the most recently used
   void drop_slot(Node& node);
   void remove(Node* leaf);

@@ -1,8 +1,12 @@
 // Whole-engine tests: the same request gives the same tokens whatever happens around it, and nothing leaks.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "runtime/engine_fixture.h"
 
@@ -170,6 +174,60 @@ TEST(Engine, AppendOnlyChatComputesOnlyWhatIsNew) {  // 60 turns of a growing co
     const auto next = test_prompt(12, 1000 + turn);
     history.insert(history.end(), next.begin(), next.end());
   }
+}
+
+TEST(Engine, ASavedCacheIsRestoredAndADamagedOneIgnored) {  // case 11
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("strata-cache-{}", getpid());
+  EngineOptions o;
+  o.cache_file = file;
+  o.speculate = "mtp";
+  o.draft_tokens = 2;
+  Request r = greedy(test_prompt(300, 8), 20);
+  r.sampling.ignore_eos = true;
+  Answer first;
+  Request longer;
+  {
+    EngineFixture e("qwen3_next", o);
+    first = e.solo(r);
+    e.core().save_cache();
+    longer = r;
+    longer.prompt.insert(longer.prompt.end(), first.tokens.begin(), first.tokens.end());
+    longer.prompt.resize(longer.prompt.size() + 10, 5);
+  }
+  EngineFixture cold("qwen3_next", {}), warm("qwen3_next", o);
+  warm.core().restore_cache();
+  const Answer a = warm.solo(longer);
+  EXPECT_GE(a.usage.cached_tokens, 319 - kPageTokens);
+  EXPECT_EQ(a, cold.solo(longer));
+  EXPECT_EQ(warm.solo(r), first);
+
+  std::string bytes;
+  {
+    std::ifstream in(file, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto cached_after = [&](const std::string& content, const EngineOptions& options) {
+    std::ofstream(file, std::ios::binary) << content;
+    EngineFixture e("qwen3_next", options);
+    e.core().restore_cache();
+    const int cached = e.solo(longer).usage.cached_tokens;
+    EXPECT_EQ(e.answers.back(), a);
+    return cached;
+  };
+  EXPECT_GT(cached_after(bytes, o), 0);
+  std::string flipped = bytes;
+  flipped[bytes.size() / 2] = static_cast<char>(flipped[bytes.size() / 2] ^ 1);
+  EXPECT_EQ(cached_after(flipped, o), 0);
+  EXPECT_EQ(cached_after(bytes.substr(0, bytes.size() / 2), o), 0);
+  EXPECT_EQ(cached_after("", o), 0);
+  EXPECT_EQ(cached_after(bytes + "x", o), 0);
+  EngineOptions other = o;
+  other.kv_dtype = DType::kBF16;  // the same bytes mean something else
+  std::ofstream(file, std::ios::binary) << bytes;
+  EngineFixture e("qwen3_next", other);
+  e.core().restore_cache();
+  EXPECT_EQ(e.core().residency().cache().pages(), 0);
+  std::filesystem::remove(file);
 }
 
 TEST(Engine, WrapRoundOfPagesAndSlotsChangesNothing) {  // case 4
