@@ -16,5 +16,8 @@ Command add_run_command(CLI::App& root);
 Command add_eval_command(CLI::App& root);
 Command add_inspect_command(CLI::App& root);
 Command add_bench_command(CLI::App& root);
+Command add_quantize_command(CLI::App& root);
+Command add_peer_command(CLI::App& root);
+Command add_tokenize_command(CLI::App& root);
 
 }  // namespace strata

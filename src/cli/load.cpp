@@ -8,21 +8,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/console.h"
+#include "cli/gguf_tokenizer.h"
 #include "loader/checkpoint.h"
+#include "loader/gguf.h"
+#include "loader/gguf_vocabulary.h"
 #include "loader/resolve.h"
 #include "model/registry.h"
 #include "ops/cpu/cpu_ops.h"
 
 namespace strata {
 namespace {
-
-std::optional<DType> parse_dtype(const std::string& text) {
-  if (text == "auto") return {};
-  for (int i = 0; i <= static_cast<int>(DType::kMXFP4); ++i) {
-    if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
-  }
-  throw Error("unknown type '{}': auto, f32, f16, bf16, q8_0, q4_0, q4_k, ...", text);
-}
 
 int parse_draft_tokens(const std::string& text) {
   if (text == "auto") return 0;
@@ -49,7 +44,39 @@ SamplingParams sampling_defaults(const ModelConfig& config) {
   return p;
 }
 
+// The GGUF file that holds a model's vocabulary, if that is where it is.
+std::optional<std::filesystem::path> gguf_file(const std::filesystem::path& model) {
+  if (!std::filesystem::is_directory(model)) return model.extension() == ".gguf" ? std::optional(model) : std::nullopt;
+  return std::filesystem::exists(model / "tokenizer.json") ? std::nullopt : gguf_in(model);
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& model) {
+  return std::filesystem::is_directory(model) ? model : model.parent_path();
+}
+
+std::shared_ptr<const ChatTemplate> load_template(const std::filesystem::path& model) {
+  const auto file = gguf_file(model);
+  if (!file) {
+    auto chat = ChatTemplate::load(folder_of(model));
+    return chat ? std::make_shared<const ChatTemplate>(std::move(*chat)) : nullptr;
+  }
+  const GgufVocabulary v = load_gguf_vocabulary(*file);
+  if (!v.chat_template) return nullptr;
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  if (v.bos) variables["bos_token"] = v.tokens[static_cast<std::size_t>(*v.bos)];
+  if (v.eos) variables["eos_token"] = v.tokens[static_cast<std::size_t>(*v.eos)];
+  return std::make_shared<const ChatTemplate>(*v.chat_template, std::move(variables));
+}
+
 }  // namespace
+
+std::optional<DType> parse_dtype(const std::string& text) {
+  if (text == "auto") return {};
+  for (int i = 0; i <= static_cast<int>(DType::kMXFP4); ++i) {
+    if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
+  }
+  throw Error("unknown type '{}': auto, f32, f16, bf16, q8_0, q4_0, q4_k, ...", text);
+}
 
 void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--model,-m", f.model, "A model folder, a file, or a Hugging Face id in the local cache (default: the embedded demo model)");
@@ -105,6 +132,12 @@ std::filesystem::path embedded_model() {
   throw Error("the embedded model (models/tiny-hybrid) is not beside this program: name a model with --model");
 }
 
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& model) {
+  const auto file = gguf_file(model);
+  if (!file) return std::make_shared<const Tokenizer>(Tokenizer::from_json_file(folder_of(model) / "tokenizer.json"));
+  return std::make_shared<const Tokenizer>(Tokenizer::from_parts(tokenizer_parts(load_gguf_vocabulary(*file), file->string()), file->string()));
+}
+
 std::filesystem::path model_path(const ModelFlags& flags) {
   return flags.model.empty() ? embedded_model() : resolve_model(flags.model);
 }
@@ -117,7 +150,7 @@ LoadedModel load_model(const ModelFlags& flags) {
   out.ops = std::make_shared<CpuOps>(CpuOptions{.threads = flags.threads});
   out.model = std::make_shared<const Model>(load_model(checkpoint, *out.ops, {.weights = parse_dtype(flags.weights)}));
   out.info.name = path.filename().string();
-  out.info.folder = std::filesystem::is_directory(path) ? path : path.parent_path();
+  out.info.folder = folder_of(path);
   out.info.architecture = out.model->architecture;
   out.info.vocab_size = out.model->vocab_size;
   out.info.max_context = out.model->max_context;
@@ -139,8 +172,8 @@ Loaded load(const ModelFlags& flags) {
     options.speculate = "draft";
   }
   Loaded out;
-  out.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_json_file(model.info.folder / "tokenizer.json"));
-  if (auto chat = ChatTemplate::load(model.info.folder)) out.chat_template = std::make_shared<const ChatTemplate>(std::move(*chat));
+  out.tokenizer = load_tokenizer(model_path(flags));
+  out.chat_template = load_template(model_path(flags));
   out.engine = std::make_shared<Engine>(model.model, model.ops, model.info, options);
   return out;
 }

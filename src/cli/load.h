@@ -45,9 +45,15 @@ struct Loaded {
 LoadedModel load_model(const ModelFlags& flags);
 Loaded load(const ModelFlags& flags);
 
+// The tokenizer of a model, from its folder's tokenizer.json or its GGUF file.
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& model);
+
 // The path of the model the flags name, and of the one that comes with Strata.
 std::filesystem::path model_path(const ModelFlags& flags);
 std::filesystem::path embedded_model();
+
+// "q4_k" -> type; nothing for "auto". Error otherwise.
+std::optional<DType> parse_dtype(const std::string& text);
 
 // "1.5GiB", "512M", "100000" -> bytes. Error otherwise.
 std::size_t parse_bytes(const std::string& text);

@@ -20,16 +20,6 @@ namespace {
 
 using Math = TensorLayout::Math;
 
-// The types that stand in for one whose blocks of 256 do not fit a row: of 32, and not coarser.
-DType finer_type(DType type) {
-  switch (type) {
-    case DType::kQ4_K: return DType::kQ5_0;
-    case DType::kQ5_K: return DType::kQ5_1;
-    case DType::kQ6_K: return DType::kQ8_0;
-    default: return DType::kIQ4_NL;
-  }
-}
-
 double bits(DType type) { return 8.0 * info(type).block_bytes / info(type).block_elements; }
 
 // general.file_type of llama.cpp, which tools show.
@@ -150,9 +140,7 @@ DType export_type(const GgufTensorName& n, const Shape& shape, const GgufExportO
     const DType fine = shape[-1] % info(DType::kQ6_K).block_elements == 0 ? DType::kQ6_K : DType::kQ8_0;
     type = options.embedding.value_or(bits(type) < kLeast ? fine : type);
   }
-  if (shape[-1] % info(type).block_elements == 0) return type;
-  if (const DType finer = finer_type(type); info(type).block_elements == 256 && shape[-1] % info(finer).block_elements == 0) return finer;
-  return shape[-1] % 2 == 0 ? DType::kF16 : DType::kF32;
+  return fitting_type(type, shape[-1]);
 }
 
 GgufExportSummary export_gguf(const std::filesystem::path& in, const std::filesystem::path& path, const GgufExportOptions& options) {

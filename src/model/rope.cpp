@@ -89,8 +89,12 @@ std::shared_ptr<const Rope> load_rope(const Json& config, int head_dim, Ops& ops
   } else if (kind == "proportional") {  // the whole head pairs up, its slower part stands still
     const auto turning = static_cast<std::size_t>(static_cast<int>(part * head_dim) / 2);
     for (std::size_t i = 0; i < freq.size(); ++i) freq[i] = i < turning ? freq[i] / static_cast<float>(p.get_float("factor", 1)) : 0;
+  } else if (kind == "factors") {
+    const std::vector<double> factors = p.get_floats("factors");
+    if (factors.size() != freq.size()) throw Error("{}: {} factors for {} frequencies", p.where(), factors.size(), freq.size());
+    for (std::size_t i = 0; i < freq.size(); ++i) freq[i] /= static_cast<float>(factors[i]);
   } else if (kind != "default" && kind != "mrope") {
-    throw Error("{}: rope_type \"{}\" is not supported (default, linear, llama3, yarn, proportional are)", p.where(), kind);
+    throw Error("{}: rope_type \"{}\" is not supported (default, linear, llama3, yarn, proportional, factors are)", p.where(), kind);
   }
   if (p.has("mrope_section")) {
     const std::vector<int> section = p.get_ints("mrope_section");

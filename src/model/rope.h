@@ -11,7 +11,7 @@ namespace strata {
 
 // The rotary table of heads of `head_dim` channels, from `rope_parameters` (as transformers 5 writes it) or `rope_theta` with
 // `rope_scaling`. `layer_type` picks the entry when rope_parameters is a dictionary of layer types. Kinds: default, linear,
-// llama3 (Llama 3.1), yarn (Peng et al. 2023), proportional (gemma4); others, dynamic ones too, are an Error. The table
+// llama3 (Llama 3.1), yarn (Peng et al. 2023), proportional (gemma4), factors (GGUF's list of divisors); others, dynamic ones too, are an Error. The table
 // belongs to `ops`.
 std::shared_ptr<const Rope> load_rope(const Json& config, int head_dim, Ops& ops, std::string_view layer_type = "");
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "tensor/convert.h"
 
 namespace strata {
 namespace {
@@ -19,6 +20,11 @@ float element(const Tensor& t, std::int64_t i) {
     case DType::kF16: return half_to_float(t.data<std::uint16_t>()[i]);
     default: throw Error("{} is not a type of scales and biases", name(t.dtype()));
   }
+}
+
+// The type asked for where rows of `inputs` are whole blocks of it, else the nearest finer one.
+std::optional<DType> fitting(std::optional<DType> type, std::int64_t inputs) {
+  return type ? std::optional(fitting_type(*type, inputs)) : std::nullopt;
 }
 
 std::int64_t count_rows(const LinearPart& part) {
@@ -78,6 +84,11 @@ std::shared_ptr<const Weight> Weights::table(std::string_view name, std::int64_t
   return whole.share();
 }
 
+Weight Weights::pack(const HostMatrix& matrix) const {
+  const HostPiece& first = matrix.pieces.front();
+  return ops_.load(matrix, fitting(options_.weights, first.transposed ? first.data[0] : first.data[1]));
+}
+
 Linear Weights::linear(std::vector<LinearPart> parts, std::int64_t inputs) const {
   return fuse(std::move(parts), inputs, options_.weights);
 }
@@ -106,7 +117,7 @@ Linear Weights::fuse(std::vector<LinearPart> parts, std::int64_t inputs, std::op
     }
   }
   const Tensor host(bias.data(), DType::kF32, {static_cast<std::int64_t>(bias.size())});
-  return {ops_.load(matrix, type), any_bias ? ops_.load_vector(host) : Tensor{}, std::move(parts)};
+  return {ops_.load(matrix, fitting(type, inputs)), any_bias ? ops_.load_vector(host) : Tensor{}, std::move(parts)};
 }
 
 void Weights::add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales, const std::vector<RowRange>& rows,

@@ -60,7 +60,7 @@ class Weights {
   ExpertLinear experts(int experts, std::vector<LinearPart> parts, std::string_view fused, std::int64_t inputs) const;
 
   // Any other matrix made of host pieces, as the options say.
-  Weight pack(const HostMatrix& matrix) const { return ops_.load(matrix, options_.weights); }
+  Weight pack(const HostMatrix& matrix) const;
 
  private:
   // Host memory made while pieces are collected (widened scales, decoded blocks); lives until the matrix is packed.

@@ -30,8 +30,9 @@ struct Weight {
   Buffer storage;
   Tensor data;              // layout private to the backend
   Tensor scales;            // for kF8E4M3
+  std::vector<Weight> parts;  // a plain matrix stacked of several types, where the backend keeps each in its own: by rows
 
-  bool empty() const { return data.empty(); }
+  bool empty() const { return data.empty() && parts.empty(); }
   std::int64_t outputs() const { return shape[-2]; }  // N
   std::int64_t inputs() const { return shape[-1]; }   // K
   std::int64_t experts() const { return shape.rank() == 3 ? shape[0] : 0; }

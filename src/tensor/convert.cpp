@@ -39,6 +39,17 @@ bool is_weight_type(DType dtype) {
   }
 }
 
+DType fitting_type(DType wanted, std::int64_t row_size) {
+  if (row_size % info(wanted).block_elements == 0) return wanted;
+  if (row_size % 32 != 0) return DType::kF16;
+  switch (wanted) {
+    case DType::kQ4_K: return DType::kQ5_0;
+    case DType::kQ5_K: return DType::kQ5_1;
+    case DType::kQ6_K: return DType::kQ8_0;
+    default: return DType::kIQ4_NL;  // Q2_K, Q3_K, IQ4_XS
+  }
+}
+
 void row_to_f32(DType type, const std::byte* from, std::int64_t count, float* to) {
   switch (type) {
     case DType::kF32: std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float)); return;

@@ -18,4 +18,8 @@ void row_to_f32(DType type, const std::byte* from, std::int64_t count, float* to
 // (infinities, NaN).
 void row_from_f32(DType type, const float* from, std::int64_t count, std::byte* to);
 
+// The type to keep rows of `row_size` in where `wanted` is asked for: itself if they are whole blocks, else the next finer type
+// whose blocks are 32, else f16.
+DType fitting_type(DType wanted, std::int64_t row_size);
+
 }  // namespace strata

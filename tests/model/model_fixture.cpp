@@ -163,9 +163,9 @@ Rows rows_of(const Tensor& t) {
   return out;
 }
 
-Model load(const std::filesystem::path& folder, Ops& ops) {
+Model load(const std::filesystem::path& folder, Ops& ops, const LoadOptions& options) {
   Checkpoint checkpoint = Checkpoint::open(folder);
-  return load_model(checkpoint, ops);
+  return load_model(checkpoint, ops, options);
 }
 
 }  // namespace
@@ -177,10 +177,10 @@ Tensor RoundedTablesOps::load_vector(const Tensor& host, float add) {
   return CpuOps::load_vector(Tensor(rounded.data(), DType::kF32, host.shape()), add);
 }
 
-LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& options)
+LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& options, const LoadOptions& load_options)
     : backend(folder.parent_path() == golden_folder() ? std::make_unique<RoundedTablesOps>(options) : std::make_unique<CpuOps>(options)),
       ops(*backend),
-      model(load(folder, ops)) {}
+      model(load(folder, ops, load_options)) {}
 
 StepRows LoadedModel::run(const Model& which, const Pools& pools, std::span<const Piece> pieces, const Rows& hidden,
                           const std::vector<std::size_t>& watch) {

@@ -91,7 +91,7 @@ class RoundedTablesOps final : public CpuOps {
 
 // A model with its backend; loads a folder.
 struct LoadedModel {
-  explicit LoadedModel(const std::filesystem::path& folder, const CpuOptions& options = {});
+  explicit LoadedModel(const std::filesystem::path& folder, const CpuOptions& options = {}, const LoadOptions& load_options = {});
 
   // Runs the pieces through `which` (the model or its MTP head). `hidden`: a row for each row, for an MTP head.
   StepRows run(const Model& which, const Pools& pools, std::span<const Piece> pieces, const Rows& hidden = {},

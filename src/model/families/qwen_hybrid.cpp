@@ -36,16 +36,20 @@ std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& 
 // The input projections in the order q | k | v | z | b | a, from either way of packing them.
 Linear delta_inputs(const Weights& a, const GatedDeltaNetConfig& g, std::int64_t dim) {
   const std::int64_t Hk = g.key_heads, Hv = g.value_heads, K = g.key_dim, V = g.value_dim, r = Hv / Hk;
-  if (!a.has("in_proj_qkvz.weight")) {
-    return a.linear({{.name = "in_proj_qkv", .outputs = 2 * Hk * K + Hv * V}, {.name = "in_proj_z", .outputs = Hv * V},
-                     {.name = "in_proj_b", .outputs = Hv}, {.name = "in_proj_a", .outputs = Hv}}, dim);
-  }
+  std::vector<LinearPart> parts = {{.name = "in_proj_qkv", .outputs = 2 * Hk * K + Hv * V}, {.name = "in_proj_z", .outputs = Hv * V}};
   // Qwen3-Next: each key head's rows are q | k | v and z of its r value heads; and b | a of them.
-  const std::int64_t group = 2 * K + 2 * r * V;
-  return a.linear({{.name = "in_proj_qkvz", .outputs = Hk * group,
-                    .rows = head_rows(Hk, group, 0, K) + head_rows(Hk, group, K, K) + head_rows(Hk, group, 2 * K, r * V) +
-                            head_rows(Hk, group, 2 * K + r * V, r * V)},
-                   {.name = "in_proj_ba", .outputs = 2 * Hv, .rows = head_rows(Hk, 2 * r, 0, r) + head_rows(Hk, 2 * r, r, r)}}, dim);
+  if (a.has("in_proj_qkvz.weight")) {
+    const std::int64_t group = 2 * K + 2 * r * V;
+    parts = {{.name = "in_proj_qkvz", .outputs = Hk * group,
+              .rows = head_rows(Hk, group, 0, K) + head_rows(Hk, group, K, K) + head_rows(Hk, group, 2 * K, r * V) +
+                      head_rows(Hk, group, 2 * K + r * V, r * V)}};
+  }
+  if (a.has("in_proj_ba.weight")) {
+    parts.push_back({.name = "in_proj_ba", .outputs = 2 * Hv, .rows = head_rows(Hk, 2 * r, 0, r) + head_rows(Hk, 2 * r, r, r)});
+  } else {
+    parts.insert(parts.end(), {{.name = "in_proj_b", .outputs = Hv}, {.name = "in_proj_a", .outputs = Hv}});
+  }
+  return a.linear(std::move(parts), dim);
 }
 
 std::unique_ptr<TransformerLayer> delta_net(const Weights& w, const TextConfig& c) {

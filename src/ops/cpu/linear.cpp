@@ -24,6 +24,15 @@ void CpuOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   check_linear(out, x, w, bias);
   const std::int64_t rows = x.rows();
   if (rows == 0) return;
+  if (!w.parts.empty()) {
+    const Tensor all = out.reshape({rows, w.outputs()});
+    for (std::int64_t at = 0; const Weight& part : w.parts) {
+      const Tensor own = bias.empty() ? bias : Tensor(bias.data<float>() + at, DType::kF32, {part.outputs()});
+      linear(all.columns(at, part.outputs()), x, part, own);
+      at += part.outputs();
+    }
+    return;
+  }
   weight_bytes_read_ += w.storage.bytes();
   const Scratch scratch(arena());
   const auto** xs = reinterpret_cast<const float**>(make({rows}, DType::kI64).raw());

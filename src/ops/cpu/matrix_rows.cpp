@@ -42,6 +42,7 @@ MatrixRows::MatrixRows(const HostMatrix& matrix) : matrix_(matrix) {
   STRATA_CHECK(!matrix.pieces.empty(), "a matrix of no pieces");
   dtype_ = matrix.pieces[0].data.dtype();
   inputs_ = piece_inputs(matrix.pieces[0]);
+  bool all_blocks = true;
   for (const HostPiece& p : matrix.pieces) {
     STRATA_CHECK(p.data.shape().rank() == 2, "a piece of shape {}", p.data.shape().to_string());
     STRATA_CHECK(piece_inputs(p) == inputs_, "inputs of stacked pieces: {} and {}", inputs_, piece_inputs(p));
@@ -50,10 +51,11 @@ MatrixRows::MatrixRows(const HostMatrix& matrix) : matrix_(matrix) {
                  p.data.shape().to_string());
     STRATA_CHECK(!p.transposed || !is_block_type(p.data.dtype()), "a transposed piece of {}", name(p.data.dtype()));
     mixed_ = mixed_ || p.data.dtype() != dtype_;
+    all_blocks = all_blocks && is_block_type(p.data.dtype());
     rows_ += piece_rows(p);
     ends_.push_back(rows_);
   }
-  if (mixed_) dtype_ = DType::kF32;
+  if (mixed_) dtype_ = all_blocks && inputs_ % 32 == 0 ? DType::kQ8_0 : DType::kF32;
   STRATA_CHECK(matrix.experts == 0 || rows_ % matrix.experts == 0, "{} rows for {} experts", rows_, matrix.experts);
 }
 

@@ -19,7 +19,7 @@ class MatrixRows {
 
   std::int64_t rows() const { return rows_; }      // of all experts together
   std::int64_t inputs() const { return inputs_; }  // K
-  DType dtype() const { return dtype_; }           // what all pieces are; f32 when they differ
+  DType dtype() const { return dtype_; }           // what all pieces are; when they differ q8_0 for blocks, else f32
   bool stored_as(DType dtype) const { return !mixed_ && dtype_ == dtype; }
 
   void read_f32(std::int64_t row, float* to) const;      // widened, and scaled if the piece is f8

@@ -71,11 +71,28 @@ DType packed_type(const MatrixRows& rows, std::optional<DType> wanted) {
   return type;
 }
 
+// A plain matrix cut where the type of its pieces changes: quantised files give matrices that are fused different types.
+std::vector<HostMatrix> parts_by_type(const HostMatrix& matrix) {
+  std::vector<HostMatrix> parts;
+  if (matrix.experts != 0) return parts;
+  for (const HostPiece& piece : matrix.pieces) {
+    if (parts.empty() || parts.back().pieces.back().data.dtype() != piece.data.dtype()) parts.emplace_back();
+    parts.back().pieces.push_back(piece);
+  }
+  return parts;
+}
+
 }  // namespace
 
 Weight CpuOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   const MatrixRows rows(matrix);
   Weight w;
+  if (const std::vector<HostMatrix> parts = parts_by_type(matrix); !type && parts.size() > 1) {
+    w.dtype = rows.dtype();
+    w.shape = {rows.rows(), rows.inputs()};
+    for (const HostMatrix& part : parts) w.parts.push_back(load(part, {}));
+    return w;
+  }
   w.dtype = packed_type(rows, type);
   const std::int64_t experts = matrix.experts == 0 ? 1 : matrix.experts, outputs = rows.rows() / experts;
   w.shape = matrix.experts == 0 ? Shape{outputs, rows.inputs()} : Shape{experts, outputs, rows.inputs()};

@@ -1,0 +1,149 @@
+// GGUF and Hugging Face checkpoints of the same weights give the same logits; FP8 checkpoints load; quantised ones are near.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "loader/gguf_export.h"
+#include "loader/safetensors_writer.h"
+#include "loader/temp_folder.h"
+#include "model_fixture.h"
+
+namespace strata::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Logits of every row of the golden model's 65-token prompt, by what lies at `path`.
+Rows logits_of(const fs::path& path, const fs::path& golden, const LoadOptions& options = {}) {
+  const Ints prompt = Reference(golden / "reference.safetensors").ints("ids.t65");
+  LoadedModel loaded(path, {.threads = 2}, options);
+  const int pages = static_cast<int>(prompt.size()) / kPageTokens + 1;
+  const Pools pools(loaded.model, pages, 1, 0);
+  const Piece piece{.tokens = prompt, .pages = iota(0, pages)};
+  return loaded.run(pools, std::span(&piece, 1)).logits;
+}
+
+// The golden model under another name, so that both sides compute their rotary tables alike.
+fs::path link_to(const TempFolder& folder, const fs::path& golden) {
+  fs::create_directory_symlink(golden, folder / "hf");
+  return folder / "hf";
+}
+
+double largest(const Rows& rows) {
+  double most = 0;
+  for (const auto& row : rows) {
+    for (const float x : row) most = std::max(most, std::abs(static_cast<double>(x)));
+  }
+  return most;
+}
+
+double relative_error(const Rows& got, const Rows& want) {
+  EXPECT_EQ(got.size(), want.size());
+  double miss = 0, all = 0;
+  for (std::size_t r = 0; r < want.size(); ++r) {
+    for (std::size_t i = 0; i < want[r].size(); ++i) {
+      miss += std::pow(static_cast<double>(got[r][i]) - want[r][i], 2);
+      all += std::pow(static_cast<double>(want[r][i]), 2);
+    }
+  }
+  return std::sqrt(miss / all);
+}
+
+class GgufModels : public testing::TestWithParam<const char*> {};
+
+TEST_P(GgufModels, GiveTheLogitsOfTheSafetensors) {
+  const TempFolder folder;
+  const fs::path golden = golden_folder() / GetParam();
+  const fs::path hf = link_to(folder, golden);
+  const Rows want = logits_of(hf, golden);
+  ASSERT_GT(largest(want), 0.1);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    export_gguf(hf, folder / "m.gguf", {.type = type});
+    EXPECT_LT(relative_error(logits_of(folder / "m.gguf", golden), want), 3e-6) << name(type);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufModels,
+                         testing::Values("llama", "llama3_rope", "qwen2", "qwen3", "qwen3_real", "qwen3_moe", "qwen3_next", "qwen3_5",
+                                         "qwen3_5_moe", "qwen3_5_moe_real"),
+                         [](const auto& test) { return test.param; });
+
+TEST(Quantised, FilesAndLoadTimeQuantisationAgree) {
+  const TempFolder folder;
+  const fs::path golden = golden_folder() / "qwen3_5_moe_real";
+  const fs::path hf = link_to(folder, golden);
+  const Rows want = logits_of(hf, golden);
+  // (random weights spread their errors more than trained ones)
+  for (const auto& [type, error] : {std::pair{DType::kQ8_0, 0.05}, {DType::kQ4_1, 0.4}, {DType::kQ6_K, 0.12}, {DType::kQ4_K, 0.4}}) {
+    export_gguf(hf, folder / "m.gguf", {.type = type, .embedding = type});
+    const Rows file = logits_of(folder / "m.gguf", golden), loaded = logits_of(hf, golden, {.weights = type});
+    EXPECT_LT(relative_error(file, want), error) << name(type);
+    EXPECT_LT(relative_error(loaded, want), error) << name(type);
+  }
+}
+
+// The golden model with its large matrices in FP8 and a scale for each block of 128 x 128, as published FP8 checkpoints are.
+void write_fp8(const fs::path& golden, const fs::path& to) {
+  Checkpoint c = Checkpoint::open(golden);
+  std::vector<Buffer> kept;
+  std::vector<NamedTensor> tensors;
+  std::size_t matrices = 0;
+  for (const TensorSummary& t : c.list()) {
+    const Shape shape = *c.shape_of(t.name);
+    const Tensor data = c.take(t.name, shape);
+    const bool large = shape.rank() >= 2 && shape[-1] >= 128 && shape[-2] >= 32 && t.name.find("embed") == std::string::npos &&
+                       t.name.find("lm_head") == std::string::npos && t.name.find("mlp.gate.") == std::string::npos;
+    if (!large) {
+      tensors.push_back({t.name, data});
+      continue;
+    }
+    ++matrices;
+    const std::int64_t stack = shape.rank() == 3 ? shape[0] : 1, rows = shape[-2], columns = shape[-1];
+    const std::int64_t row_blocks = (rows + 127) / 128, blocks = (columns + 127) / 128;
+    const Buffer& bytes = kept.emplace_back(Buffer::host(static_cast<std::size_t>(shape.elements())));
+    const Buffer& numbers = kept.emplace_back(Buffer::host(static_cast<std::size_t>(stack * row_blocks * blocks) * 4));
+    const Tensor out = bytes.view(DType::kF8E4M3, shape);
+    const Tensor scales = numbers.view(DType::kF32, stack > 1 ? Shape{stack, row_blocks, blocks} : Shape{row_blocks, blocks});
+    for (std::int64_t e = 0; e < stack; ++e) {
+      for (std::int64_t b = 0; b < row_blocks * blocks; ++b) {
+        const auto each = [&](auto visit) {
+          for (std::int64_t r = b / blocks * 128; r < std::min(rows, b / blocks * 128 + 128); ++r) {
+            for (std::int64_t k = b % blocks * 128; k < std::min(columns, b % blocks * 128 + 128); ++k) visit((e * rows + r) * columns + k);
+          }
+        };
+        float peak = 0;
+        each([&](std::int64_t i) { peak = std::max(peak, std::abs(to_float(data.data<BFloat16>()[i]))); });
+        const float scale = scales.data<float>()[e * row_blocks * blocks + b] = peak > 0 ? peak / 448 : 1;
+        each([&](std::int64_t i) { out.data<std::uint8_t>()[i] = float_to_f8e4m3(to_float(data.data<BFloat16>()[i]) / scale); });
+      }
+    }
+    tensors.push_back({t.name, out});
+    tensors.push_back({t.name + "_scale_inv", scales});
+  }
+  ASSERT_GT(matrices, 4U);
+  fs::create_directories(to);
+  write_safetensors(to / "model.safetensors", tensors);
+  fs::copy_file(golden / "config.json", to / "config.json");
+}
+
+class Fp8 : public testing::TestWithParam<const char*> {};
+
+TEST_P(Fp8, CheckpointsLoadAndAnswerNearly) {
+  const TempFolder folder;
+  const fs::path golden = golden_folder() / GetParam();
+  const fs::path hf = link_to(folder, golden);
+  write_fp8(golden, folder / "fp8");
+  const Rows want = logits_of(hf, golden), got = logits_of(folder / "fp8", golden);
+  EXPECT_LT(relative_error(got, want), 0.2);
+  EXPECT_GT(relative_error(got, want), 1e-4) << "it is FP8 that was loaded";
+  // The same values written out as bf16 lose no more than that rounding.
+  export_gguf(folder / "fp8", folder / "m.gguf", {.type = DType::kF32});
+  EXPECT_LT(relative_error(logits_of(folder / "m.gguf", golden), got), 1e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fp8, testing::Values("qwen3_5_moe_real", "qwen3_real"), [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace strata::test
