@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "loader/gguf_export.h"
 #include "loader/safetensors_writer.h"
@@ -75,8 +76,8 @@ TEST(Quantised, FilesAndLoadTimeQuantisationAgree) {
   const fs::path golden = golden_folder() / "qwen3_5_moe_real";
   const fs::path hf = link_to(folder, golden);
   const Rows want = logits_of(hf, golden);
-  // (random weights spread their errors more than trained ones)
-  for (const auto& [type, error] : {std::pair{DType::kQ8_0, 0.05}, {DType::kQ4_1, 0.4}, {DType::kQ6_K, 0.12}, {DType::kQ4_K, 0.4}}) {
+  // (random weights spread their errors, those of the inputs as 8-bit numbers too, more than trained ones)
+  for (const auto& [type, error] : {std::pair{DType::kQ8_0, 0.2}, {DType::kQ4_1, 0.7}, {DType::kQ6_K, 0.25}, {DType::kQ4_K, 0.7}}) {
     export_gguf(hf, folder / "m.gguf", {.type = type, .embedding = type});
     const Rows file = logits_of(folder / "m.gguf", golden), loaded = logits_of(hf, golden, {.weights = type});
     EXPECT_LT(relative_error(file, want), error) << name(type);
@@ -87,7 +88,7 @@ TEST(Quantised, FilesAndLoadTimeQuantisationAgree) {
 // The golden model with its large matrices in FP8 and a scale for each block of 128 x 128, as published FP8 checkpoints are.
 void write_fp8(const fs::path& golden, const fs::path& to) {
   Checkpoint c = Checkpoint::open(golden);
-  std::vector<Buffer> kept;
+  std::deque<Buffer> kept;
   std::vector<NamedTensor> tensors;
   std::size_t matrices = 0;
   for (const TensorSummary& t : c.list()) {
