@@ -330,26 +330,39 @@ MAKERS = [gpt2, gpt2_prefix_space, llama3, qwen2, qwen35, gpt4o, deepseek, falco
           metaspace_bpe, metaspace_fused, unigram_bytes, unigram_plain, added_tokens, splits]
 
 
+def dump(data):
+    """JSON with one case a line, so that changes can be read."""
+    lists = {key: ",\n".join(json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in data[key]) for key in data}
+    return "{%s}\n" % ",\n".join(f'"{key}":[\n{lines}]' for key, lines in lists.items())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/text/golden")
     parser.add_argument("--count", type=int, default=110, help="generated texts for each tokenizer besides the fixed ones")
     parser.add_argument("--cases-only", action="store_true", help="keep the tokenizers that are there")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the reference no longer says what is recorded")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    names = ["tiny_hybrid"] + [maker.__name__ for maker in MAKERS]
-    for maker in [] if args.cases_only else MAKERS:
-        text = maker().to_str()
-        text = string_merges(text) if maker in (gpt2, llama2) else compact(text)
-        (args.out / f"{maker.__name__}.tokenizer.json").write_text(text)
-    for name in names:
+    if not args.cases_only and not args.check:
+        for maker in MAKERS:
+            text = maker().to_str()
+            text = string_merges(text) if maker in (gpt2, llama2) else compact(text)
+            (args.out / f"{maker.__name__}.tokenizer.json").write_text(text)
+        for name, kind, prefix in [("sp_bpe", "bpe", True), ("sp_bpe_bare", "bpe", False), ("sp_unigram", "unigram", True)]:
+            data = sentence_piece(name, kind, prefix, args.count * 2)
+            (args.out / f"{name}.parts.json").write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    changed = []
+    for name in ["tiny_hybrid"] + [maker.__name__ for maker in MAKERS]:
         path = ROOT / "models/tiny-hybrid/tokenizer.json" if name == "tiny_hybrid" else args.out / f"{name}.tokenizer.json"
-        data = cases_of(name, Tokenizer.from_file(str(path)), args.count * (6 if name == "tiny_hybrid" else 1))
-        lines = [",\n".join(json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in data[key]) for key in ("cases", "decode")]
-        (args.out / f"{name}.cases.json").write_text('{"cases":[\n%s],\n"decode":[\n%s]}\n' % tuple(lines))
-    for name, kind, prefix in [("sp_bpe", "bpe", True), ("sp_bpe_bare", "bpe", False), ("sp_unigram", "unigram", True)]:
-        data = sentence_piece(name, kind, prefix, args.count * 2)
-        (args.out / f"{name}.parts.json").write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+        cases = dump(cases_of(name, Tokenizer.from_file(str(path)), args.count * (6 if name == "tiny_hybrid" else 1)))
+        file = args.out / f"{name}.cases.json"
+        if not args.check:
+            file.write_text(cases)
+        elif file.read_text() != cases:
+            changed.append(file.name)
+    if changed:
+        raise SystemExit(f"the reference does not say what is recorded in {', '.join(changed)}")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,21 @@ INSTANTIATE_TEST_SUITE_P(
                     NamedGolden{"starcoder", "starcoder", false}),
     [](const auto& test) { return std::string(test.param.name); });
 
+TEST(TokenizerParts, MergesOverSpaceMarksGiveTheSameAsTheFile) {
+  for (const std::string name : {"llama2", "gemma"}) {
+    const nlohmann::json file = read_json(name + ".tokenizer.json");
+    TokenizerParts parts = gpt2_parts(file);
+    parts.kind = TokenizerParts::Kind::kSentencePieceMerges;
+    parts.add_space_prefix = name == "llama2";
+    const Tokenizer tokenizer = Tokenizer::from_parts(parts, name);
+    for (const auto& item : read_json(name + ".cases.json")["cases"]) {
+      SCOPED_TRACE(item.dump(-1, ' ', true));
+      const auto ids = item.value("plain", item["ids"].get<std::vector<int>>());
+      EXPECT_EQ(tokenizer.encode(item["text"].get<std::string>(), {.add_special = false}), ids);
+    }
+  }
+}
+
 TEST(TokenizerParts, PutsPrefixAndSuffixAround) {
   TokenizerParts parts;
   parts.tokens = {"a", "b", "ab", "<s>", "</s>"};
