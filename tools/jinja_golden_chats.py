@@ -401,7 +401,7 @@ def chat_cases(root):
     config = json.loads((root / "models" / "tiny-hybrid" / "tokenizer_config.json").read_text())
     large = [config["chat_template"], CHATML, HEADERS, THINKING, ALTERNATING, TURNS, GATHERED, TYPESCRIPT]
     contexts = []
-    for _ in range(60):
+    for _ in range(52):
         context = {"messages": conversation(rng), "tools": rng.choice([None, None, TOOLS[:1], TOOLS]), "add_generation_prompt": rng.random() < 0.6, "bos_token": "<s>", "eos_token": "</s>"}
         if rng.random() < 0.2:
             context["enable_thinking"] = rng.random() < 0.5

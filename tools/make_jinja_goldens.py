@@ -16,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from jinja_golden_chats import chat_cases
 from jinja_golden_generated import generated_cases
+from jinja_golden_programs import program_cases
 from jinja_golden_snippets import snippet_cases
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -130,6 +131,7 @@ def main():
     record("snippets", snippet_cases())
     record("generated", generated_cases())
     record("chats", chat_cases(ROOT))
+    record("programs", program_cases())
 
 
 if __name__ == "__main__":
