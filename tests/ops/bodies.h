@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct Body {
   std::string name;
   bool scalar = false;
   std::int64_t target = 0;
+
+  friend void PrintTo(const Body& body, std::ostream* out) { *out << body.name; }
 };
 
 inline std::vector<Body> bodies() {

@@ -19,7 +19,8 @@ template <int kWidth>
 inline U8 field(U8 v, int shift, int to) {
   const int by = shift - to;
   const U16 w = by >= 0 ? (U16)v >> by : (U16)v << -by;
-  return (U8)w & static_cast<std::uint8_t>(((1 << kWidth) - 1) << to);
+  const auto mask = static_cast<std::uint8_t>(((1 << kWidth) - 1) << to);
+  return (U8)w & mask;
 }
 
 template <int kWidth>
