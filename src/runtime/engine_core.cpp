@@ -15,10 +15,11 @@ namespace {
 
 double seconds_since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 
-// Depths of an MTP head with keys and values of their own: as deep as such heads are trained.
+// Depths of an MTP head with keys and values of their own: as deep as such heads are trained, but each costs a pass over every
+// prompt, so that with a number of drafts chosen by cost only two pay (docs/speculation.md).
 int mtp_depths(const EngineOptions& options) {
-  constexpr int kTrained = 3;
-  return options.draft_tokens > 0 ? std::min(options.draft_tokens, kTrained) : kTrained;
+  constexpr int kTrained = 3, kByCost = 2;
+  return options.draft_tokens > 0 ? std::min(options.draft_tokens, kTrained) : kByCost;
 }
 
 std::vector<StateSpec> all_specs(const Model& model, const EngineOptions& options) {

@@ -12,6 +12,13 @@ double Scheduler::rank(const Sequence& s, Clock::time_point now) const {
   return s.request.priority + std::chrono::duration<double>(now - s.arrived).count() / options_.aging_seconds;
 }
 
+void Scheduler::sort_by_rank(std::vector<Sequence*>& sequences, Clock::time_point now) const {
+  std::sort(sequences.begin(), sequences.end(), [&](const Sequence* a, const Sequence* b) {
+    const double x = rank(*a, now), y = rank(*b, now);
+    return x > y || (x == y && a->id < b->id);
+  });
+}
+
 void Scheduler::add(Sequence* sequence) { waiting_.push_back(sequence); }
 
 void Scheduler::remove(Sequence* sequence) {
@@ -23,8 +30,7 @@ void Scheduler::begin(Clock::time_point now, StepPlan& plan) {
   plan.clear();
   budget_ = options_.max_batch_tokens;
   prefilled_ = drafting_ = 0;
-  std::stable_sort(running_.begin(), running_.end(),
-                   [&](const Sequence* a, const Sequence* b) { return rank(*a, now) > rank(*b, now); });
+  sort_by_rank(running_, now);
   decoding_.clear();
   prefilling_.clear();
   for (Sequence* s : running_) (s->remaining() == 1 ? decoding_ : prefilling_).push_back(s);
@@ -81,8 +87,7 @@ void Scheduler::plan_prefills(int prefill_rows, StepPlan& plan) {
 
 void Scheduler::plan_admissions(Clock::time_point now, int prefill_rows, StepPlan& plan) {
   if (waiting_.empty() || !plan.preempted.empty()) return;
-  std::stable_sort(waiting_.begin(), waiting_.end(),
-                   [&](const Sequence* a, const Sequence* b) { return rank(*a, now) > rank(*b, now); });
+  sort_by_rank(waiting_, now);
   std::size_t taken = 0;
   while (taken < waiting_.size() && static_cast<int>(running_.size()) < options_.max_sequences) {
     const int most = decoding_.empty() ? budget_ : std::min(budget_, prefill_rows - prefilled_);

@@ -58,6 +58,7 @@ class Scheduler {
 
  private:
   double rank(const Sequence& sequence, Clock::time_point now) const;  // higher runs first
+  void sort_by_rank(std::vector<Sequence*>& sequences, Clock::time_point now) const;  // equal ranks: the older id first
   void begin(Clock::time_point now, StepPlan& plan);
   void plan_decode(Sequence& sequence, int drafts, StepPlan& plan);
   void plan_prefills(int prefill_rows, StepPlan& plan);

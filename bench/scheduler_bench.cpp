@@ -1,0 +1,87 @@
+// Time and allocations of planning and batch building: 64 decoding sequences a step, no model.
+//   build/cpu/bench/scheduler_bench
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "runtime/batch_builder.h"
+#include "runtime/scheduler.h"
+
+namespace {
+
+std::atomic<long> allocations{0};
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+int main() {
+  using namespace strata;
+  constexpr int kSequences = 64, kSteps = 2000, kPrompt = 1000;
+  Residency residency({.sizes = {.pages = kSequences * 64, .slots = 3 * kSequences, .tapes = 0}, .prefix_cache = true, .needs_state = true});
+  Scheduler scheduler(residency, {.max_sequences = kSequences, .max_batch_tokens = 4096});
+  std::vector<std::unique_ptr<Sequence>> all;
+  for (int i = 0; i < kSequences; ++i) {
+    auto s = std::make_unique<Sequence>();
+    s->id = static_cast<RequestId>(i);
+    for (int t = 0; t < kPrompt; ++t) s->tokens.push_back(i * 7919 + t);
+    s->tokens.reserve(kPrompt + 3 * kSteps);
+    s->pages.reserve(256);
+    s->prompt_tokens = kPrompt;
+    s->limit = 1 << 20;
+    scheduler.add(s.get());
+    all.push_back(std::move(s));
+  }
+  BatchBuilder builder;
+  StepPlan plan;
+  std::vector<double> times;
+  std::vector<long> counts;
+  long grown = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    const long before = allocations;
+    const auto start = std::chrono::steady_clock::now();
+    scheduler.plan(Clock::now(), 512, [](const Sequence&) { return 0; }, plan);
+    builder.clear();
+    for (const Run& r : plan.runs) {
+      Sequence& s = *r.sequence;
+      const int row = builder.add({.tokens = std::span(s.tokens).subspan(static_cast<std::size_t>(s.computed), static_cast<std::size_t>(r.rows)),
+                                   .start = s.computed, .pages = s.pages, .state_in = s.computed > 0 ? s.slot : -1});
+      builder.save(row + r.rows - 1, s.slot);
+      builder.want_logits(row + r.rows - 1);
+    }
+    const Batch batch = builder.batch();
+    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    bool decodes_only = static_cast<int>(plan.runs.size()) == kSequences;
+    for (const Run& r : plan.runs) {
+      Sequence& s = *r.sequence;
+      decodes_only = decodes_only && r.rows == 1;
+      s.computed += r.rows;
+      if (s.computed == s.known()) s.tokens.push_back(1);
+    }
+    if (!decodes_only) continue;
+    if (batch.shape.longest_context % kPageTokens == 1) {
+      ++grown;  // a step in which every sequence takes a new page and the page table gets wider
+      continue;
+    }
+    times.push_back(us);
+    counts.push_back(allocations - before);
+  }
+  std::sort(times.begin(), times.end());
+  std::sort(counts.begin(), counts.end());
+  std::printf("%d sequences: median %.1f us a step, 99th percentile %.1f us; allocations a step: median %ld, most %ld (%zu steps; %ld more "
+              "took new pages)\n",
+              kSequences, times[times.size() / 2], times[times.size() * 99 / 100], counts[counts.size() / 2], counts.back(), counts.size(), grown);
+  for (auto& s : all) residency.release(*s);
+  return counts[counts.size() / 2] == 0 ? 0 : 1;
+}
