@@ -10,7 +10,7 @@ constexpr int kProbeEvery = 64;    // steps without drafts after which one draft
 
 }  // namespace
 
-void DraftPolicy::record(int sequences, int rows, double step_seconds, double draft_seconds, int passes, int drafted, int accepted) {
+void DraftPolicy::record(int sequences, int rows, double step_seconds, double draft_seconds, int wished, int drafted, int accepted) {
   if (fixed_ > 0 || sequences == 0) return;
   for (double* sum : {&n_, &sum_r_, &sum_t_, &sum_rr_, &sum_rt_}) *sum *= kForget;
   n_ += 1;
@@ -18,8 +18,8 @@ void DraftPolicy::record(int sequences, int rows, double step_seconds, double dr
   sum_t_ += step_seconds;
   sum_rr_ += static_cast<double>(rows) * rows;
   sum_rt_ += rows * step_seconds;
-  if (passes > 0) {
-    const double each = draft_seconds / passes;
+  if (wished > 0) {
+    const double each = draft_seconds / std::max(wished, least_passes_);
     pass_seconds_ = pass_seconds_ == 0 ? each : pass_seconds_ + 0.1 * (each - pass_seconds_);
   }
   if (drafted > 0) acceptance_ += 0.1 * (static_cast<double>(accepted) / drafted - acceptance_);
@@ -36,12 +36,14 @@ void DraftPolicy::choose(int sequences) {
   const auto rate = [&](int k) {
     double expected = 0, reach = 1;
     for (int i = 0; i <= k; ++i, reach *= std::clamp(acceptance_, 0.01, 0.99)) expected += reach;
-    return expected / (base + slope * sequences * (1 + k) + k * pass_seconds_);
+    const int passes = k > 0 ? std::max(k, least_passes_) : 0;
+    return expected / (base + slope * sequences * (1 + k) + passes * pass_seconds_);
   };
   int best = k_;
   for (int k = 0; k <= kMost; ++k) {
     if (rate(k) > 1.05 * rate(best)) best = k;
   }
+  if (rate(best) < 1.1 * rate(0)) best = 0;
   if (best == 0 && ++since_probe_ >= kProbeEvery / 8) {
     best = 1;
     since_probe_ = 0;

@@ -70,7 +70,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
       residency_options_(size_pools(*model_, options, specs_)), pools_(specs_, residency_options_.sizes, options.kv_dtype, *ops_),
       residency_(residency_options_),
       scheduler_(residency_, {.max_sequences = options.max_sequences, .max_batch_tokens = options.max_batch_tokens}),
-      runner_(std::make_unique<Runner>(*ops_)), policy_(options.draft_tokens) {
+      runner_(std::make_unique<Runner>(*ops_)), policy_(options.draft_tokens, options.speculate == "mtp" ? mtp_depths(options) : 1) {
   lazy_ = residency_options_.sizes.tapes > 0;
   info_.max_context = context_of(*model_, options);
   if (options.draft_tokens < 0 || options.draft_tokens >= kTapeRows) {
@@ -192,7 +192,7 @@ bool EngineCore::step() {
     }
   }
   if (sequences_.empty()) return false;
-  scheduler_.plan(now, prefill_rows(), [&](const Sequence&) { return drafter_ ? policy_.wish() : 0; }, plan_);
+  scheduler_.plan(now, prefill_rows(), [&](const Sequence& s) { return drafter_ && s.followed ? policy_.wish() : 0; }, plan_);
   for (Sequence* s : plan_.preempted) {
     ++metrics_.preemptions;
     if (drafter_) drafter_->forget(*s);
@@ -200,6 +200,7 @@ bool EngineCore::step() {
   for (Sequence* s : plan_.admitted) {
     metrics_.queue.observe(std::chrono::duration<double>(now - s->arrived).count());
     s->usage.cached_tokens = std::min(s->computed, s->prompt_tokens);
+    s->followed = policy_.follow(s->id, static_cast<int>(scheduler_.running().size()));
   }
   if (plan_.runs.empty()) {
     STRATA_CHECK(!plan_.preempted.empty() || !scheduler_.running().empty(), "{} sequences wait and none fits", sequences_.size());
@@ -232,8 +233,8 @@ bool EngineCore::step() {
   for (Active& a : active_) {
     Sequence& s = *a.run.sequence;
     account(a);
-    runs.push_back({.sequence = &s, .first_row = a.first_row, .rows = a.run.rows + a.drafts, .valid = s.computed - a.start,
-                    .start = a.start, .state_in = a.state_in, .ends = a.event.finish != FinishReason::kNone});
+    if (s.followed) runs.push_back({.sequence = &s, .first_row = a.first_row, .rows = a.run.rows + a.drafts, .valid = s.computed - a.start,
+                                    .start = a.start, .state_in = a.state_in, .ends = a.event.finish != FinishReason::kNone});
     if (a.run.rows > 1) {
       kept.push_back({&s, a.start + a.run.rows - 1, s.slot});
       for (const auto& [tokens, slot] : a.snapshots) kept.push_back({&s, tokens - 1, slot});

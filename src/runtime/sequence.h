@@ -32,6 +32,7 @@ struct Sequence {
 
   std::vector<int> drafts;          // proposed for this step, after tokens.back()
   int draft_index = -1;             // place in the drafter, while running
+  bool followed = true;             // by the drafter, since it was admitted; false: never drafts
   TokenHistory history;
   std::vector<TokenLogprob> prompt_logprobs;
   Usage usage;
