@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "layers/linear.h"
 #include "layers/transformer_layer.h"
@@ -17,14 +18,24 @@ struct AttentionConfig {
   bool gated = false;       // output *= sigmoid(gate), the gate projected beside q
 };
 
+// Sparse attention (QSA): rows see the best of all earlier blocks of tokens, and what follows the last of them. Their
+// queries and keys are projected behind q, k and v: (index q [heads * dim] | index k [dim]).
+struct Indexer {
+  int heads = 0, dim = 0;
+  int block = 0;            // tokens
+  int most = 0;             // blocks a row sees
+  Tensor q_norm, k_norm;    // [dim]
+};
+
 struct AttentionWeights {
   Sublayer sublayer;
-  Linear qkv;               // [(q | gate if gated | k | v), D]
+  Linear qkv;               // [(q | gate if gated | k | v | index q, index k if sparse), D]
   Linear out;               // [D, heads * head_dim]
   Tensor q_norm, k_norm, v_norm;  // [head_dim] or empty
   Tensor q_row_norm, k_row_norm;  // [heads * head_dim]: over all heads of a row at once, or empty
   float norm_eps = 1e-6F;
   Tensor sinks;             // [heads] or empty
+  std::optional<Indexer> indexer;    // of sparse attention
   std::shared_ptr<const Rope> rope;  // null = no positions (NoPE)
 };
 

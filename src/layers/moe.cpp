@@ -2,30 +2,39 @@
 
 namespace strata {
 
+void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config, const MoeWeights& w, const Batch& batch, Ops& ops) {
+  const Tensor logits = w.router(routed_by, batch, ops, DType::kF32);  // [T, E]
+  const Routing routing = ops.route({.logits = logits, .bias = w.choice_bias, .scoring = config.scoring,
+                                     .groups = config.groups, .top_groups = config.top_groups, .normalise = config.normalise,
+                                     .scale = config.scale, .expert_scale = w.expert_scale}, config.top_k);
+  const bool latent = !w.latent_in.empty();
+  const Tensor in = w.in(latent ? w.latent_in(x, batch, ops) : x, routing, batch, ops);  // [T*k, 2F] or [T*k, F]
+  Tensor hidden = in;
+  if (config.gated) {
+    hidden = ops.make({in.rows(), in[1] / 2});
+    ops.glu(hidden, in, config.activation, config.limit);
+  } else {
+    ops.activate(hidden, config.activation);
+  }
+  const Tensor y = w.down(hidden, routing, batch, ops);  // [T*k, D or L]
+
+  Tensor shared, gate;
+  if (w.shared) {
+    shared = w.shared->down(w.shared->hidden(x, batch, ops), batch, ops);  // [T, D]
+    if (!w.shared_gate.empty()) gate = w.shared_gate(x, batch, ops);       // [T, 1]
+  }
+  if (!latent) return ops.combine(out, y, routing, shared, gate);
+  STRATA_CHECK(gate.empty(), "latent experts with a gated shared expert");
+  const Tensor mixed = ops.make({x.rows(), y.row_size()});
+  ops.combine(mixed, y, routing, {}, {});
+  w.latent_out(out, mixed, batch, ops);
+  if (!shared.empty()) ops.add(out, shared, 1);
+}
+
 void Moe::forward(Residual& x, const Batch& batch, const Memory&, Ops& ops) const {
   const Scratch scratch(ops.arena());
   const Tensor h = x.enter(w_.sublayer);  // [T, D]
-
-  const Tensor logits = w_.router(h, batch, ops, DType::kF32);  // [T, E]
-  const Routing routing = ops.route({.logits = logits, .bias = w_.choice_bias, .scoring = config_.scoring,
-                                     .groups = config_.groups, .top_groups = config_.top_groups,
-                                     .normalise = config_.normalise, .scale = config_.scale}, config_.top_k);
-  const Tensor in = w_.in(h, routing, batch, ops);  // [T*k, 2F] or [T*k, F]
-  Tensor hidden = in;
-  if (config_.gated) {
-    hidden = ops.make({in.rows(), in[1] / 2});
-    ops.glu(hidden, in, config_.activation, config_.limit);
-  } else {
-    ops.activate(hidden, config_.activation);
-  }
-  const Tensor y = w_.down(hidden, routing, batch, ops);  // [T*k, D]
-
-  Tensor shared, gate;
-  if (w_.shared) {
-    shared = w_.shared->down(w_.shared->hidden(h, batch, ops), batch, ops);  // [T, D]
-    if (!w_.shared_gate.empty()) gate = w_.shared_gate(h, batch, ops);       // [T, 1]
-  }
-  ops.combine(x.output(), y, routing, shared, gate);
+  mix_experts(x.output(), h, h, config_, w_, batch, ops);
   x.leave(w_.sublayer);
 }
 

@@ -26,9 +26,14 @@ struct MoeWeights {
   Tensor choice_bias;                   // [E] or empty: added for choosing only
   ExpertLinear in;                      // [E, (gate | up), D]
   ExpertLinear down;                    // [E, D, F]
+  Tensor expert_scale;                  // [E] or empty: a factor of each expert's weight
+  Linear latent_in, latent_out;         // [L, D], [D, L]: the experts work on a projection of x; empty = on x
   std::optional<Ffn> shared;
   Linear shared_gate;                   // [1, D]: sigmoid of it scales the shared expert; empty = 1
 };
+
+// out [T, D] = the chosen experts of x [T, D], and the shared one; the router looks at `routed_by` [T, D].
+void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config, const MoeWeights& w, const Batch& batch, Ops& ops);
 
 class Moe final : public TransformerLayer {
  public:

@@ -12,11 +12,14 @@ struct Norm {
   float eps = 1e-6F;
 };
 
+struct HyperConnection;  // layers/hyper_residual.h
+
 // How a sublayer hangs on the stream: h = norm(x); x += scale * post(f(h)).
 struct Sublayer {
   Norm norm;
   std::optional<Norm> post = {};
   float scale = 1;
+  const HyperConnection* hyper = nullptr;  // on several streams (HyperResidual), instead of all the above; the model keeps it
 };
 
 // One step's stream [T, D]. Adding is lazy, so that the add and the next norm are one op. Lives for one forward pass; its

@@ -10,7 +10,8 @@ namespace strata {
 std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
-    for (const auto& some : {decoder_families(), qwen_hybrid_families(), gemma3_families(), gpt_oss_families(), minimax_families()}) list.insert(list.end(), some.begin(), some.end());
+    for (const auto& some : {decoder_families(), qwen_hybrid_families(), qwen4_families(), gemma3_families(), gemma4_families(),
+                             gpt_oss_families(), minimax_families(), mla_families(), mamba_hybrid_families()}) list.insert(list.end(), some.begin(), some.end());
     return list;
   }();
   return all;

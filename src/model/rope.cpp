@@ -67,7 +67,7 @@ Json rope_parameters(const Json& config, std::string_view layer_type) {
   return config.get("rope_scaling").is_object() ? config.at("rope_scaling") : Json::parse("{}", config.origin());
 }
 
-std::shared_ptr<const Rope> load_rope(const Json& config, int head_dim, Ops& ops, std::string_view layer_type) {
+std::shared_ptr<Rope> load_rope(const Json& config, int head_dim, Ops& ops, std::string_view layer_type) {
   const Json p = rope_parameters(config, layer_type);
   const std::string kind = p.has("rope_type") ? p.get_string("rope_type") : p.get_string("type", "default");
   const double base = p.has("rope_theta") ? p.get_float("rope_theta") : config.get_float("rope_theta", 10000.0);
@@ -101,6 +101,10 @@ std::shared_ptr<const Rope> load_rope(const Json& config, int head_dim, Ops& ops
     if (section.size() != 3) throw Error("{}: mrope_section has {} streams, expected 3", p.where(), section.size());
     std::copy(section.begin(), section.end(), rope->mrope_section.begin());
     rope->mrope_interleaved = p.get_bool("mrope_interleaved", false);
+  }
+  if (p.has("llama_4_scaling_beta")) {
+    rope->query_beta = static_cast<float>(p.get_float("llama_4_scaling_beta"));
+    rope->query_span = p.get_int("original_max_position_embeddings");
   }
   rope->inv_freq = ops.load_vector(Tensor(freq.data(), DType::kF32, {static_cast<std::int64_t>(freq.size())}));
   return rope;

@@ -13,7 +13,7 @@ namespace strata {
 // `rope_scaling`. `layer_type` picks the entry when rope_parameters is a dictionary of layer types. Kinds: default, linear,
 // llama3 (Llama 3.1), yarn (Peng et al. 2023), proportional (gemma4), factors (GGUF's list of divisors); others, dynamic ones too, are an Error. The table
 // belongs to `ops`.
-std::shared_ptr<const Rope> load_rope(const Json& config, int head_dim, Ops& ops, std::string_view layer_type = "");
+std::shared_ptr<Rope> load_rope(const Json& config, int head_dim, Ops& ops, std::string_view layer_type = "");
 
 // The object that says how to rotate: the parameters above in their newer form. Families read their own keys from it.
 Json rope_parameters(const Json& config, std::string_view layer_type = "");

@@ -75,9 +75,15 @@ Norm Weights::norm(std::string_view name, std::int64_t dim, float eps, float add
   return {vector(std::string(name) + ".weight", {dim}, add), eps};
 }
 
-Tensor Weights::vector(std::string_view name, const Shape& shape, float add) const {
-  return ops_.load_vector(checkpoint_.take(full(name), shape), add);
+Tensor Weights::vector(std::string_view name, const Shape& shape, float add, float factor) const {
+  const Tensor host = checkpoint_.take(full(name), shape);
+  if (factor == 1) return ops_.load_vector(host, add);
+  std::vector<float> scaled(static_cast<std::size_t>(host.elements()));
+  for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = element(host, static_cast<std::int64_t>(i)) * factor;
+  return ops_.load_vector(Tensor(scaled.data(), DType::kF32, shape), add);
 }
+
+float Weights::number(std::string_view name) const { return element(checkpoint_.take(full(name), {1}), 0); }
 
 std::shared_ptr<const Weight> Weights::table(std::string_view name, std::int64_t vocab, std::int64_t dim) const {
   const Linear whole = linear({{.name = std::string(name), .outputs = vocab}}, dim);
@@ -87,6 +93,15 @@ std::shared_ptr<const Weight> Weights::table(std::string_view name, std::int64_t
 Weight Weights::pack(const HostMatrix& matrix) const {
   const HostPiece& first = matrix.pieces.front();
   return ops_.load(matrix, fitting(options_.weights, first.transposed ? first.data[0] : first.data[1]));
+}
+
+Weight Weights::matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) const {
+  const std::string file_name = full(name) + ".weight";
+  HostMatrix matrix;
+  Kept kept;
+  const Tensor whole = checkpoint_.take(file_name, {outputs, inputs});
+  add_pieces(matrix, whole, scales_of(whole, file_name, kept), {{0, outputs}}, kept);
+  return pack(matrix);
 }
 
 Linear Weights::linear(std::vector<LinearPart> parts, std::int64_t inputs) const {
@@ -118,6 +133,22 @@ Linear Weights::fuse(std::vector<LinearPart> parts, std::int64_t inputs, std::op
   }
   const Tensor host(bias.data(), DType::kF32, {static_cast<std::int64_t>(bias.size())});
   return {ops_.load(matrix, fitting(type, inputs)), any_bias ? ops_.load_vector(host) : Tensor{}, std::move(parts)};
+}
+
+std::pair<Weight, Weight> Weights::split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b,
+                                               std::int64_t inputs) const {
+  const std::string file_name = full(name) + ".weight";
+  Kept kept;
+  HostMatrix first, second;
+  first.experts = second.experts = heads;
+  const Tensor whole = checkpoint_.take(file_name, {heads * (a + b), inputs});
+  const Tensor scales = scales_of(whole, file_name, kept);
+  for (std::int64_t h = 0; h < heads; ++h) {
+    add_pieces(first, whole, scales, {{h * (a + b), a}}, kept);
+    first.pieces.back().transposed = true;
+    add_pieces(second, whole, scales, {{h * (a + b) + a, b}}, kept);
+  }
+  return {pack(first), pack(second)};
 }
 
 void Weights::add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales, const std::vector<RowRange>& rows,

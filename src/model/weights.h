@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "layers/linear.h"
@@ -42,8 +43,10 @@ class Weights {
 
   // `name`.weight [dim] as f32, + add (1 where the family multiplies by 1 + w).
   Norm norm(std::string_view name, std::int64_t dim, float eps, float add = 0) const;
-  // `name` itself (no ".weight") as f32.
-  Tensor vector(std::string_view name, const Shape& shape, float add = 0) const;
+  // `name` itself (no ".weight") as f32, times `factor`, + add.
+  Tensor vector(std::string_view name, const Shape& shape, float add = 0, float factor = 1) const;
+  // The one element of `name` [1].
+  float number(std::string_view name) const;
 
   // Several published matrices [outputs, inputs] fused by rows in the order given, each with the rows its part lists;
   // names without ".weight". Biases of those that have one are fused too, zero for the others. The parts' names become
@@ -54,10 +57,17 @@ class Weights {
   // [vocab, dim]: an embedding table or a head.
   std::shared_ptr<const Weight> table(std::string_view name, std::int64_t vocab, std::int64_t dim) const;
 
+  // `name`.weight [outputs, inputs] by itself.
+  Weight matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) const;
+
   // Expert matrices [experts, sum of outputs, inputs], in whichever layout the checkpoint has them: one by one
   // ("0.gate_proj.weight"), stacked by part ("gate_proj" [E, F, D]) or fused (`fused` [E, 2F, D]). The prefix is that of
   // the experts; the parts' names become "layers.3.mlp.experts.*.gate_proj" in each.
   ExpertLinear experts(int experts, std::vector<LinearPart> parts, std::string_view fused, std::int64_t inputs) const;
+
+  // `name`.weight [heads * (a + b), inputs], each head's rows first | second, as two matrices a head: the first turned round
+  // [heads, inputs, a], the second as it stands [heads, b, inputs].
+  std::pair<Weight, Weight> split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b, std::int64_t inputs) const;
 
   // Any other matrix made of host pieces, as the options say.
   Weight pack(const HostMatrix& matrix) const;

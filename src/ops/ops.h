@@ -21,12 +21,15 @@ namespace strata {
 
 enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGelu, kRelu2, kClampedSwiGlu, kSigmoid, kNone };
 
-// Rotary embedding as a table: channel pair i rotates by position * inv_freq[i]. Pairs are (i, i + n) of the first 2n
-// channels, or (2i, 2i + 1) when interleaved. Sources: Su et al. 2021 (RoFormer); scalings are folded into the table at load.
+// Rotary embedding as a table: channel pair i rotates by position * inv_freq[i]. Pairs are (i, i + n) of the 2n channels from
+// `offset` on, or (2i, 2i + 1) when interleaved. Sources: Su et al. 2021 (RoFormer); scalings are folded into the table at load.
 struct Rope {
   Tensor inv_freq;                        // [n] f32
   float scale = 1;                        // multiplies cos and sin (YaRN's attention factor)
   bool interleaved = false;
+  int offset = 0;                         // channels before it do not turn (MLA: the latent)
+  float query_beta = 0;                   // queries are also multiplied by 1 + query_beta * ln(1 + floor(position / query_span))
+  int query_span = 0;                     //   (Llama 4's scaling for long contexts)
   std::array<int, 3> mrope_section = {};  // channels of each position stream; all 0 = one stream
   bool mrope_interleaved = false;         // streams alternate THWTHW... (Qwen3.5) instead of in blocks
 };
@@ -52,6 +55,36 @@ struct AttentionArgs {
   float softcap = 0;   // scores become softcap * tanh(score / softcap)
   Tensor sinks;        // [Hq] f32: a logit that joins the softmax and has no value (gpt_oss), or empty
   Tensor gate;         // [T, Hq, Dv]: out *= sigmoid(gate), or empty
+  Tensor blocks;       // [T, n] i32: a row sees these blocks of `block` tokens (ascending, then -1) and what follows its
+  int block = 0;       //   last complete block, nothing else (no window, no skip); or empty
+};
+
+// Keys of sparse attention (QSA): one for each block of `block` tokens.
+struct IndexArgs {
+  Tensor k;            // [T, d]
+  Tensor norm;         // [d] RMSNorm weight
+  float eps = 1e-6F;
+  const Rope* rope = nullptr;
+  int block = 0;       // divides kPageTokens
+  KvView kv;           // its index
+};
+
+struct SelectArgs {
+  Tensor blocks;       // [T, n] i32, out
+  Tensor q;            // [T, H, d], normalised and rotated
+  int block = 0;
+  KvView kv;
+};
+
+// Hashed n-grams (Qwen4-Exp's per-layer embeddings): `heads` hashes of the gram of 2 tokens, then of 3, ... up to n.
+struct NgramArgs {
+  Tensor out;          // [T, (n-1)*heads] i32
+  int n = 0, heads = 0;
+  int end_token = 0;   // stands for tokens that are not there; grams do not reach over it
+  std::array<std::int64_t, 4> multipliers = {};           // [n]
+  std::array<std::int64_t, 32> sizes = {}, offsets = {};  // [(n-1)*heads]
+  Tensor state;        // [slots, n-1]: 1 + the last tokens, latest last; 0 = none
+  Tensor tape;         // [tapes, kTapeRows, 1] or empty
 };
 
 struct ConvArgs {
@@ -102,12 +135,13 @@ struct RouteArgs {
   int groups = 1, top_groups = 1;  // group-limited choice: a group's score is the sum of its two best
   bool normalise = true;           // chosen weights sum to 1
   float scale = 1;
+  Tensor expert_scale; // [E] f32: a factor of each expert's weight (gemma4), or empty
 };
 
 struct GatedNormArgs {
   Tensor out;          // [T, H, D]
   Tensor x;            // [T, H, D]
-  Tensor gate;         // [T, H, D]
+  Tensor gate;         // [T, H, D]; empty = none (a grouped norm)
   Tensor weight;       // [D] or [H, D] f32
   float eps = 1e-6F;
   bool gate_first = false;  // Mamba-2: norm(x * act(gate)) * w; else (GDN): norm(x) * w * act(gate)
@@ -157,6 +191,15 @@ class Ops {
   // u = clamp(up, -limit, limit), out = g * sigmoid(1.702 g) * (u + 1).
   virtual void glu(Tensor out, Tensor gate_up, Activation activation, float limit = 0) = 0;
 
+  // ---- several residual streams a row (hyper-connections, Zhu et al. 2024; as Qwen4-Exp has them) ----
+  // out [T, D] = mean over streams s of sigmoid(mix[t, s]) * x[t, s]; x, mix [T, S*D].
+  virtual void mix_streams(Tensor out, Tensor x, Tensor mix) = 0;
+  // x[t, s] += 2 sigmoid(weight[t, s]) * delta[t]; x [T, S*D], delta [T, D], weight [T, S].
+  virtual void inject_streams(Tensor x, Tensor delta, Tensor weight) = 0;
+  // out[t, s] = sigmoid(r(key[t, s] . query[t, s] / sqrt(D))) * value[t], r(g) = sign(g) sqrt(max(|g|, 1e-6));
+  // out, key, query [T, S*D], value [T, D].
+  virtual void gate_streams(Tensor out, Tensor key, Tensor query, Tensor value) = 0;
+
   // ---- products ----
   // out [T, N] = x [T, K] w^T + bias [N] (or empty). Sums over K in a fixed order; out may be f32 whatever activation() is.
   virtual void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) = 0;
@@ -165,6 +208,9 @@ class Ops {
   virtual void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) = 0;
   // Chooses k experts a row; allocates the result as scratch.
   virtual Routing route(const RouteArgs& args, int k) = 0;
+  // Every row to all experts, the j-th choice being expert j, with weights 1: products of one matrix a head (MLA), as
+  // expert_linear of x [rows*E, K].
+  virtual Routing route_all(std::int64_t rows, std::int64_t experts) = 0;
   // out [T, D] = sum_j weight[t, j] y[t*k + j] (j ascending) + sigmoid(gate[t]) * shared[t]; y [T*k, D]; shared [T, D] or
   // empty; gate [T, 1] or empty (= 1 instead of the sigmoid).
   virtual void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) = 0;
@@ -174,6 +220,15 @@ class Ops {
   virtual void prepare_qkv(const QkvArgs& args, const Batch& batch) = 0;
   // Causal attention of every row over its own sequence's pages. Vaswani et al. 2017; paged as Kwon et al. 2023.
   virtual void attention(const AttentionArgs& args, const Batch& batch) = 0;
+  // kv.index of token j = k[j]; that of a block's last token instead is the block's key: the mean of its k, normalised and
+  // rotated by the index of its first token.
+  virtual void store_index(const IndexArgs& args, const Batch& batch) = 0;
+  // The n complete blocks b before each row that score best, score = sum_h relu(q_h . key_b), ascending (a tie: the lower
+  // b); all of them when they are no more than n, then -1.
+  virtual void select_blocks(const SelectArgs& args, const Batch& batch) = 0;
+  // hash of a gram = xor over its tokens, latest first, of token * multiplier (64 bits, wrapping); out = hash mod size + offset
+  // (the remainder is not negative). Honours state_in, saves and tapes.
+  virtual void ngram_rows(const NgramArgs& args, const Batch& batch) = 0;
   // Causal depthwise convolution over each sequence, honouring state_in, saves and tapes.
   virtual void causal_conv(const ConvArgs& args, const Batch& batch) = 0;
   // Gated delta rule (Yang, Kautz and Hatamizadeh 2024), per value head hv with key head hv / (Hv / Hk):

@@ -10,7 +10,8 @@ namespace strata {
 TextConfig::TextConfig(const Json& config)
     : vocab(config.get_int("vocab_size")),
       dim(config.get_int("hidden_size")),
-      layers(config.get_int("num_hidden_layers")),
+      layers(config.has("num_hidden_layers") ? config.get_int("num_hidden_layers")
+                                             : static_cast<int>(config.at("layers_block_type").size())),
       max_context(config.get_int("max_position_embeddings", 0)),
       heads(config.get_int("num_attention_heads")),
       kv_heads(config.get_int("num_key_value_heads", heads)),
@@ -65,19 +66,19 @@ void load_experts(MoeWeights& to, const Weights& w, int experts, std::int64_t ff
   to.down = e.experts(experts, {{.name = "down_proj", .outputs = dim}}, "down_proj", ffn);
 }
 
-void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add) {
+void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add, const EndNames& names) {
   model.vocab_size = config.vocab;
   model.hidden_size = config.dim;
   model.max_context = config.max_context;
-  model.embedding = w.table("embed_tokens", config.vocab, config.dim);
-  model.norm = w.norm("norm", config.dim, config.eps, norm_add);
-  const bool own = w.has("lm_head.weight");
+  model.embedding = w.table(names.embedding, config.vocab, config.dim);
+  if (!names.norm.empty()) model.norm = w.norm(names.norm, config.dim, config.eps, norm_add);
+  const bool own = w.has(names.head + ".weight");
   if (w.config().get_bool("tie_word_embeddings", !own)) {
-    if (own) w.skip("lm_head.weight");
+    if (own) w.skip(names.head + ".weight");
     model.head = std::make_shared<const Linear>(model.embedding, Tensor{},
-                                                std::vector<LinearPart>{{.name = "lm_head", .outputs = config.vocab}});
+                                                std::vector<LinearPart>{{.name = names.head, .outputs = config.vocab}});
   } else {
-    model.head = std::make_shared<const Linear>(w.linear({{.name = "lm_head", .outputs = config.vocab}}, config.dim));
+    model.head = std::make_shared<const Linear>(w.linear({{.name = names.head, .outputs = config.vocab}}, config.dim));
   }
 }
 

@@ -37,8 +37,16 @@ Ffn load_swiglu(const Weights& w, std::int64_t ffn, std::int64_t dim, Activation
 // The routed experts `experts.*` under `w` in any layout: the fields `in` and `down`.
 void load_experts(MoeWeights& to, const Weights& w, int experts, std::int64_t ffn, std::int64_t dim);
 
+// What the ends are called; no norm when the family ends otherwise.
+struct EndNames {
+  std::string embedding = "embed_tokens", norm = "norm", head = "lm_head";
+};
+
 // Embedding, final norm and head, tied or not; vocabulary, width and context of the model.
-void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add = 0);
+void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add = 0, const EndNames& names = {});
+inline void load_ends(Model& model, const Weights& w, const TextConfig& config, const EndNames& names) {
+  load_ends(model, w, config, 0, names);
+}
 
 void add_layer(Model& model, int block, std::string_view kind, std::unique_ptr<TransformerLayer> layer);
 

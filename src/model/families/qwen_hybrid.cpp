@@ -1,37 +1,43 @@
 // The Qwen hybrids: qwen3_next, qwen3_5, qwen3_5_moe. Gated delta nets with full attention every few layers, dense or MoE
 // feed-forwards, and a multi-token-prediction head.
-#include <algorithm>
+#include "model/families/qwen_hybrid.h"
+
 #include <cmath>
 
 #include "layers/gated_delta_net.h"
-#include "model/families/blocks.h"
 #include "model/families/families.h"
 #include "model/rope.h"
 
 namespace strata {
-namespace {
+namespace qwen {
 
-constexpr float kZeroCentred = 1;  // norms multiply by 1 + w, but for the delta net's own
-
-std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, std::shared_ptr<const Rope> rope, int skip = 0) {
+std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, std::shared_ptr<const Rope> rope, Sublayer sublayer,
+                                            const AttentionExtras& extras) {
   const Weights a = w.at("self_attn");
   const bool gated = w.config().get_bool("attn_output_gate", true), bias = w.config().get_bool("attention_bias", false);
   const std::int64_t H = c.heads, Dh = c.head_dim, kv = std::int64_t{c.kv_heads} * Dh;
   // Each head's rows are query | gate.
   const LinearPart q = gated ? LinearPart{"q_proj", H * 2 * Dh, head_rows(H, 2 * Dh, 0, Dh) + head_rows(H, 2 * Dh, Dh, Dh), bias}
                              : LinearPart{"q_proj", H * Dh, {}, bias};
+  std::vector<LinearPart> parts{q, {.name = "k_proj", .outputs = kv, .bias = bias}, {.name = "v_proj", .outputs = kv, .bias = bias}};
+  if (extras.indexer) {
+    parts.push_back({.name = "indexer.index_qk_proj", .outputs = std::int64_t{extras.indexer->heads + 1} * extras.indexer->dim});
+  }
   AttentionWeights weights{
-      .sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps, kZeroCentred)},
-      .qkv = a.linear({q, {.name = "k_proj", .outputs = kv, .bias = bias}, {.name = "v_proj", .outputs = kv, .bias = bias}}, c.dim),
+      .sublayer = std::move(sublayer),
+      .qkv = a.linear(std::move(parts), c.dim),
       .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, H * Dh),
       .q_norm = a.norm("q_norm", Dh, c.eps, kZeroCentred).weight,
       .k_norm = a.norm("k_norm", Dh, c.eps, kZeroCentred).weight,
       .norm_eps = c.eps,
+      .indexer = extras.indexer,
       .rope = std::move(rope)};
   const AttentionConfig config{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
-                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)), .skip = skip, .gated = gated};
+                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)), .skip = extras.skip, .gated = gated};
   return std::make_unique<Attention>(config, std::move(weights));
 }
+
+namespace {
 
 // The input projections in the order q | k | v | z | b | a, from either way of packing them.
 Linear delta_inputs(const Weights& a, const GatedDeltaNetConfig& g, std::int64_t dim) {
@@ -52,15 +58,17 @@ Linear delta_inputs(const Weights& a, const GatedDeltaNetConfig& g, std::int64_t
   return a.linear(std::move(parts), dim);
 }
 
-std::unique_ptr<TransformerLayer> delta_net(const Weights& w, const TextConfig& c) {
+}  // namespace
+
+std::unique_ptr<TransformerLayer> delta_net(const Weights& w, const TextConfig& c, Sublayer sublayer, Activation gate) {
   const Json& j = w.config();
   const Weights a = w.at("linear_attn");
   const GatedDeltaNetConfig g{.key_heads = j.get_int("linear_num_key_heads"), .value_heads = j.get_int("linear_num_value_heads"),
                               .key_dim = j.get_int("linear_key_head_dim"), .value_dim = j.get_int("linear_value_head_dim"),
-                              .conv_width = j.get_int("linear_conv_kernel_dim", 4)};
+                              .conv_width = j.get_int("linear_conv_kernel_dim", 4), .gate = gate};
   const std::int64_t values = std::int64_t{g.value_heads} * g.value_dim, channels = 2 * std::int64_t{g.key_heads} * g.key_dim + values;
   GatedDeltaNetWeights weights{
-      .sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps, kZeroCentred)},
+      .sublayer = std::move(sublayer),
       .in = delta_inputs(a, g, c.dim),
       .conv = a.vector("conv1d.weight", {channels, 1, g.conv_width}).reshape({channels, g.conv_width}),
       .a_log = a.vector("A_log", {g.value_heads}),
@@ -70,11 +78,11 @@ std::unique_ptr<TransformerLayer> delta_net(const Weights& w, const TextConfig& 
   return std::make_unique<GatedDeltaNet>(g, std::move(weights));
 }
 
-std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c) {
+std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c, Sublayer sublayer) {
   const Json& j = w.config();
   const Weights m = w.at("mlp");
   const int experts = j.get_int("num_experts");
-  MoeWeights weights{.sublayer = {.norm = w.norm("post_attention_layernorm", c.dim, c.eps, kZeroCentred)},
+  MoeWeights weights{.sublayer = std::move(sublayer),
                      .router = m.exact({{.name = "gate", .outputs = experts}}, c.dim)};
   load_experts(weights, m, experts, j.get_int("moe_intermediate_size"), c.dim);
   if (const int shared = j.get_int("shared_expert_intermediate_size", 0); shared > 0) {
@@ -86,17 +94,24 @@ std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c) {
   return std::make_unique<Moe>(config, std::move(weights));
 }
 
-void add_feed_forward(Model& model, const Weights& w, const TextConfig& c, int block) {
-  if (w.has("mlp.gate.weight")) return add_layer(model, block, "moe", moe(w, c));
-  add_layer(model, block, "mlp",
-            std::make_unique<Mlp>(Sublayer{.norm = w.norm("post_attention_layernorm", c.dim, c.eps, kZeroCentred)},
-                                  load_swiglu(w.at("mlp"), c.ffn, c.dim, c.activation)));
-}
-
 bool full_attention(const Json& config, int layer) {
   const std::vector<std::string> types = layer_types(config);
-  if (!types.empty()) return types[static_cast<std::size_t>(layer)] == "full_attention";
-  return (layer + 1) % config.get_int("full_attention_interval", 4) == 0;
+  if (types.empty()) return (layer + 1) % config.get_int("full_attention_interval", 4) == 0;
+  return types[static_cast<std::size_t>(layer)] != "linear_attention";
+}
+
+}  // namespace qwen
+
+namespace {
+
+using qwen::kZeroCentred;
+
+Sublayer after(const Weights& w, std::string_view norm, const TextConfig& c) { return {.norm = w.norm(norm, c.dim, c.eps, kZeroCentred)}; }
+
+void add_feed_forward(Model& model, const Weights& w, const TextConfig& c, int block) {
+  Sublayer sublayer = after(w, "post_attention_layernorm", c);
+  if (w.has("mlp.gate.weight")) return add_layer(model, block, "moe", qwen::moe(w, c, std::move(sublayer)));
+  add_layer(model, block, "mlp", std::make_unique<Mlp>(std::move(sublayer), load_swiglu(w.at("mlp"), c.ffn, c.dim, c.activation)));
 }
 
 // The head drafts from the token before a row and the row's own token: row j's entry is that of token j, at position j
@@ -114,7 +129,7 @@ std::unique_ptr<const Model> mtp_head(const Model& target, const Weights& w, con
                                                         .hidden_norm = w.norm("pre_fc_norm_hidden", c.dim, c.eps, kZeroCentred),
                                                         .fc = w.linear({{.name = "fc", .outputs = c.dim}}, 2 * std::int64_t{c.dim})});
   for (int i = 0; i < w.config().get_int("mtp_num_hidden_layers", 1); ++i) {
-    add_layer(*model, i, "attention", attention(w.layer(i), c, rope, 1));
+    add_layer(*model, i, "attention", qwen::attention(w.layer(i), c, rope, after(w.layer(i), "input_layernorm", c), {.skip = 1}));
     add_feed_forward(*model, w.layer(i), c, i);
   }
   return model;
@@ -127,10 +142,11 @@ Model build(const Weights& w) {
   load_ends(model, w, c, kZeroCentred);
   for (int i = 0; i < c.layers; ++i) {
     const Weights layer = w.layer(i);
-    if (full_attention(w.config(), i)) {
-      add_layer(model, i, "attention", attention(layer, c, rope));
+    Sublayer mixer = after(layer, "input_layernorm", c);
+    if (qwen::full_attention(w.config(), i)) {
+      add_layer(model, i, "attention", qwen::attention(layer, c, rope, std::move(mixer)));
     } else {
-      add_layer(model, i, "gated_delta_net", delta_net(layer, c));
+      add_layer(model, i, "gated_delta_net", qwen::delta_net(layer, c, std::move(mixer)));
     }
     add_feed_forward(model, layer, c, i);
   }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/cpu/attention_kernel.h"
+#include "ops/cpu/block_attention.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/kv_convert.h"
 #include "ops/cpu/op_checks.h"
@@ -212,6 +213,7 @@ int last_span(const AttentionTile& tile) {
 
 void CpuOps::attention(const AttentionArgs& args, const Batch& batch) {
   const Dims d = check(args, batch);
+  if (!args.blocks.empty()) return block_attention(args, batch, *threads_);
   const auto* slots = batch.kv_slots.data<std::int32_t>();
   for (std::int64_t t = 0; t < batch.shape.rows; ++t) {
     if (slots[t] < 0) std::fill_n(args.out.row<float>(t), args.out.row_size(), 0.0F);  // padding

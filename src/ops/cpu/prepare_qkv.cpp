@@ -61,6 +61,12 @@ void rotate(bool scalar, float* x, const float* cosines, const float* sines, int
   }
 }
 
+// What the queries of row t are multiplied by, by its (first) position.
+float query_factor(const Rope& rope, const Tensor& positions, std::int64_t t) {
+  const int spans = positions.data<std::int32_t>()[t] / rope.query_span;
+  return 1 + rope.query_beta * std::log(1 + static_cast<float>(spans));
+}
+
 void check(const QkvArgs& args, const Batch& batch) {
   const Tensor &q = args.q, &k = args.k, &v = args.v;
   const std::int64_t rows = batch.shape.rows;
@@ -71,8 +77,9 @@ void check(const QkvArgs& args, const Batch& batch) {
     check_matrix("prepare_qkv", what, x, rows, x[1] * x[2]);
     if (!norm.empty()) check_vector("prepare_qkv", std::string(what) + "_norm", norm, x[2]);
     if (args.rope != nullptr && x.raw() != v.raw()) {
-      STRATA_CHECK(2 * args.rope->inv_freq.elements() <= x[2], "prepare_qkv: {} rotated channels, {} has {}",
-                   2 * args.rope->inv_freq.elements(), what, x[2]);
+      STRATA_CHECK(args.rope->offset + 2 * args.rope->inv_freq.elements() <= x[2],
+                   "prepare_qkv: {} rotated channels from {} on, {} has {}", 2 * args.rope->inv_freq.elements(),
+                   args.rope->offset, what, x[2]);
     }
   }
   for (const auto& [what, x, pages] : {std::tuple{"k", k, args.kv.k}, {"v", v, args.kv.v}}) {
@@ -104,7 +111,13 @@ void CpuOps::prepare_qkv(const QkvArgs& args, const Batch& batch) {
     if (x.empty() || n == 0) return;
     const float* row = table.row<float>(t);
     for (std::int64_t h = 0; h < x[1]; ++h)
-      rotate(scalar_, x.row<float>(t) + h * x[2], row, row + n, n, args.rope->interleaved);
+      rotate(scalar_, x.row<float>(t) + h * x[2] + args.rope->offset, row, row + n, n, args.rope->interleaved);
+  };
+  const auto stretch = [&](const Tensor& q, std::int64_t t) {
+    if (q.empty() || args.rope == nullptr || args.rope->query_span == 0) return;
+    const float factor = query_factor(*args.rope, batch.positions, t);
+    float* row = q.row<float>(t);
+    for (std::int64_t i = 0; i < q.row_size(); ++i) row[i] *= factor;
   };
   const auto store = [&](const Tensor& pages, const Tensor& x, std::int64_t t) {
     if (pages.empty() || x.empty() || slots[t] < 0) return;
@@ -117,6 +130,7 @@ void CpuOps::prepare_qkv(const QkvArgs& args, const Batch& batch) {
       if (n > 0) angles(*args.rope, batch.positions, t, table.row<float>(t), table.row<float>(t) + n);
       norm(args.q, args.q_norm, t);
       turn(args.q, t);
+      stretch(args.q, t);
       norm(args.k, args.k_norm, t);
       turn(args.k, t);
       norm(args.v, args.v_norm, t);

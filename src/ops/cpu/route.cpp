@@ -1,4 +1,4 @@
-// route: chooses the experts of every row and sorts the choices by expert.
+// route: chooses the experts of every row and sorts the choices by expert; route_all: every row to all of them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -60,7 +60,9 @@ void weigh(const RouteArgs& args, const float* scores, const std::int32_t* chose
     for (int j = 0; j < k; ++j) sum += weights[j];
     for (int j = 0; j < k; ++j) weights[j] /= sum;
   }
-  for (int j = 0; j < k; ++j) weights[j] *= args.scale;
+  for (int j = 0; j < k; ++j) {
+    weights[j] *= args.expert_scale.empty() ? args.scale : args.scale * args.expert_scale.data<float>()[chosen[j]];
+  }
 }
 
 // Rows by expert: a stable counting sort of the entries row * k + choice.
@@ -84,6 +86,8 @@ Routing CpuOps::route(const RouteArgs& args, int k) {
   STRATA_CHECK(args.top_groups >= 1 && args.top_groups <= args.groups && k <= experts / args.groups * args.top_groups,
                "route: {} choices from {} of {} groups", k, args.top_groups, args.groups);
   STRATA_CHECK(args.bias.empty() || args.bias.elements() == experts, "route bias: {}, experts {}", args.bias.elements(), experts);
+  STRATA_CHECK(args.expert_scale.empty() || args.expert_scale.elements() == experts, "route scale: {}, experts {}",
+               args.expert_scale.elements(), experts);
   Routing routing{make({rows, k}, DType::kI32), make({rows, k}, DType::kF32), make({rows * k}, DType::kI32),
                   make({experts + 1}, DType::kI32)};
   const Scratch scratch(arena());
@@ -104,6 +108,21 @@ Routing CpuOps::route(const RouteArgs& args, int k) {
   });
   sort_by_expert(routing.expert.data<std::int32_t>(), rows * k, experts, routing.order.data<std::int32_t>(),
                  routing.first.data<std::int32_t>());
+  return routing;
+}
+
+Routing CpuOps::route_all(std::int64_t rows, std::int64_t experts) {
+  Routing routing{make({rows, experts}, DType::kI32), make({rows, experts}, DType::kF32), make({rows * experts}, DType::kI32),
+                  make({experts + 1}, DType::kI32)};
+  std::fill_n(routing.weight.data<float>(), rows * experts, 1.0F);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    routing.first.data<std::int32_t>()[e] = static_cast<std::int32_t>(e * rows);
+    for (std::int64_t t = 0; t < rows; ++t) {
+      routing.expert.row<std::int32_t>(t)[e] = static_cast<std::int32_t>(e);
+      routing.order.data<std::int32_t>()[e * rows + t] = static_cast<std::int32_t>(t * experts + e);
+    }
+  }
+  routing.first.data<std::int32_t>()[experts] = static_cast<std::int32_t>(experts * rows);
   return routing;
 }
 

@@ -41,6 +41,7 @@ class CudaOps final : public Ops {
   void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
   void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) override;
   Routing route(const RouteArgs& args, int k) override;
+  Routing route_all(std::int64_t rows, std::int64_t experts) override;
   void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) override;
   void prepare_qkv(const QkvArgs& args, const Batch& batch) override;
   void attention(const AttentionArgs& args, const Batch& batch) override;

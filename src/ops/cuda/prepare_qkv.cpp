@@ -40,11 +40,15 @@ void CudaOps::prepare_qkv(const QkvArgs& args, const Batch& batch) {
     view.pairs = static_cast<int>(pairs);
     view.rope_scale = args.rope->scale;
     view.interleaved = args.rope->interleaved;
+    view.offset = args.rope->offset;
+    view.query_beta = args.rope->query_beta;
+    view.query_span = args.rope->query_span;
     view.mrope_interleaved = args.rope->mrope_interleaved;
     for (std::size_t i = 0; i < 3; ++i) view.section[i] = args.rope->mrope_section[i];
     for (cuda::HeadsView* part : {&view.parts[0], &view.parts[1]}) {
       part->rotate = part->heads > 0;
-      STRATA_CHECK(part->heads == 0 || 2 * pairs <= part->dim, "prepare_qkv: {} rotated channels of {}", 2 * pairs, part->dim);
+      STRATA_CHECK(part->heads == 0 || view.offset + 2 * pairs <= part->dim, "prepare_qkv: {} rotated channels from {} on, of {}",
+                   2 * pairs, view.offset, part->dim);
     }
     cuda::check_extent("prepare_qkv", "positions", batch.positions[-1], rows);
   }

@@ -53,13 +53,17 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareView a, int
       sincosf(angle, &sine, &cosine);
       sine *= a.rope_scale;
       cosine *= a.rope_scale;
-      float& lo = x[a.interleaved ? 2 * i : i];
-      float& hi = x[a.interleaved ? 2 * i + 1 : i + a.pairs];
+      float& lo = x[a.offset + (a.interleaved ? 2 * i : i)];
+      float& hi = x[a.offset + (a.interleaved ? 2 * i + 1 : i + a.pairs)];
       const float x0 = lo, x1 = hi;
       lo = x0 * cosine - x1 * sine;
       hi = x1 * cosine + x0 * sine;
     }
     __syncwarp();
+    if (which == 0 && a.query_span > 0) {
+      const float factor = 1.0F + a.query_beta * logf(1.0F + static_cast<float>(a.batch.positions[t] / a.query_span));
+      for (int i = lane; i < part.dim; i += 32) x[i] *= factor;
+    }
   }
   const int slot = a.batch.kv_slots[t];
   const std::int64_t entry = page_entry(part.pages, slot, part.heads * part.dim) + base;

@@ -20,6 +20,9 @@ struct PrepareView {
   const float* inv_freq = nullptr;  // [pairs]
   int pairs = 0;
   float rope_scale = 1;
+  int offset = 0;                // channels before it do not turn
+  float query_beta = 0;
+  int query_span = 0;            // 0 = queries are not stretched
   bool interleaved = false, mrope_interleaved = false;
   int section[3] = {};
   BatchView batch;

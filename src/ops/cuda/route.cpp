@@ -35,7 +35,22 @@ Routing CudaOps::route(const RouteArgs& args, int k) {
   view.scoring = static_cast<int>(args.scoring);
   view.normalise = args.normalise;
   view.scale = args.scale;
+  view.expert_scale = cuda::vector_of("route", "expert_scale", args.expert_scale, experts, true);
   cuda::launch_route(view, stream_);
+  return routing;
+}
+
+Routing CudaOps::route_all(std::int64_t rows, std::int64_t experts) {
+  Routing routing{make({rows, experts}, DType::kI32), make({rows, experts}, DType::kF32), make({rows * experts}, DType::kI32),
+                  make({experts + 1}, DType::kI32)};
+  cuda::RouteView view;
+  view.expert = routing.expert.data<std::int32_t>();
+  view.weight = routing.weight.data<float>();
+  view.order = routing.order.data<std::int32_t>();
+  view.first = routing.first.data<std::int32_t>();
+  view.rows = static_cast<int>(rows);
+  view.experts = view.k = static_cast<int>(experts);
+  cuda::launch_route_all(view, stream_);
   return routing;
 }
 

@@ -105,7 +105,7 @@ __device__ void choose(const RouteView& a, int row, float* scores, float* choice
     const float factor = a.scoring == kTopKSoftmax || a.normalise ? a.scale / total : a.scale;
     for (int j = 0; j < a.k; ++j) {
       a.expert[row * a.k + j] = chosen[j];
-      a.weight[row * a.k + j] = weights[j] * factor;
+      a.weight[row * a.k + j] = weights[j] * (a.expert_scale != nullptr ? factor * a.expert_scale[chosen[j]] : factor);
     }
   }
 }
@@ -186,7 +186,23 @@ __global__ void __launch_bounds__(256) sort_kernel(RouteView a) {
   }
 }
 
+// One thread for each entry (row, expert), and for each start.
+__global__ void __launch_bounds__(256) all_kernel(RouteView a) {
+  begin_kernel();
+  const int i = static_cast<int>(blockIdx.x) * 256 + static_cast<int>(threadIdx.x);
+  if (i <= a.experts) a.first[i] = i * a.rows;
+  if (i >= a.rows * a.experts) return;
+  a.expert[i] = i % a.experts;
+  a.weight[i] = 1.0F;
+  a.order[i] = i % a.rows * a.experts + i / a.rows;
+}
+
 }  // namespace
+
+void launch_route_all(const RouteView& args, Stream stream) {
+  const int threads = args.rows * args.experts > args.experts ? args.rows * args.experts : args.experts + 1;
+  launch(all_kernel, static_cast<unsigned>((threads + 255) / 256), 256, 0, stream, args);
+}
 
 void launch_route(const RouteView& args, Stream stream) {
   if (args.rows == 0) return;

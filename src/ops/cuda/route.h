@@ -17,8 +17,11 @@ struct RouteView {
   int scoring = 0;                // as strata::Scoring
   bool normalise = true;
   float scale = 1;
+  const float* expert_scale = nullptr;  // [experts] or null
 };
 void launch_route(const RouteView& args, Stream stream);
+// Fills expert, weight, order and first for k = experts: every row to all of them.
+void launch_route_all(const RouteView& args, Stream stream);
 
 struct CombineArgs {
   Rows out, y, shared, gate;      // shared and gate may be null
