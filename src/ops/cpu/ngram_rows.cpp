@@ -29,6 +29,7 @@ struct NgramState {
     last[0] = token;
   }
   void replay(int tape, int i) { push(static_cast<std::int64_t>(args.tape.row<float>(tape)[i]) - 1); }
+  void expect(int) const {}  // nothing to fetch ahead
   void step(int row) {
     push(tokens[row]);
     auto* out = args.out.row<std::int32_t>(row);

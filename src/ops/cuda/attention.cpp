@@ -53,9 +53,15 @@ void CudaOps::attention(const AttentionArgs& args, const Batch& batch) {
   view.softcap = args.softcap;
   view.window = args.window;
   view.skip = args.skip;
+  if (!args.blocks.empty()) {
+    STRATA_CHECK(args.blocks.rows() == rows && args.block >= 1, "attention: blocks {} of {} tokens", args.blocks.shape().to_string(), args.block);
+    view.blocks = cuda::ints_of("attention", "blocks", args.blocks);
+    view.most_blocks = static_cast<int>(args.blocks.row_size());
+    view.block = args.block;
+  }
   view.wide = cuda::wide(view.k, view.head_dim);
   view.pages = k[0];
-  if (!suits_tiles(view, !v.empty())) return cuda::launch_attention_plain(view, stream_);
+  if (view.blocks != nullptr || !suits_tiles(view, !v.empty())) return cuda::launch_attention_plain(view, stream_);
   const Scratch scratch(arena());
   view.splits = cuda::attention_splits(view, processors_);
   if (view.splits > 1) {

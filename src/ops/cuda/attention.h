@@ -15,6 +15,8 @@ struct AttentionView {
   int value_stride = 0;          // elements from one kv head's value to the next's (head_dim when values lie in keys)
   float scale = 1, softcap = 0;
   int window = 0, skip = 0;
+  const int* blocks = nullptr;   // [T, most_blocks]: a row sees these blocks of `block` tokens and its incomplete one; or null
+  int most_blocks = 0, block = 0;
   bool wide = false;             // k allows 16-byte accesses
   std::int64_t pages = 0;
   BatchView batch;

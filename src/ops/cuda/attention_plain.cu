@@ -24,14 +24,23 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(AttentionView a) {
   __syncwarp();
 
   const int s = a.batch.sequence[t], last = a.batch.start[s] + t - a.batch.first[s];
-  const int low = max(a.skip, a.window > 0 ? last - a.window + 1 : 0);
-  const int end = a.batch.kv_slots[t] < 0 ? low : last + 1;  // a padding row sees nothing
+  // Keys are counted: the token of number j is j itself, or lies in the chosen blocks and behind the last complete one.
+  const int* blocks = a.blocks != nullptr ? a.blocks + std::int64_t{t} * a.most_blocks : nullptr;
+  const int complete = blocks != nullptr ? (last + 1) / a.block : 0, chosen = min(complete, a.most_blocks) * a.block;
+  const auto token_of = [&](int j) {
+    if (blocks == nullptr) return j;
+    return j < chosen ? blocks[j / a.block] * a.block + j % a.block : complete * a.block + j - chosen;
+  };
+  const int low = blocks != nullptr ? 0 : max(a.skip, a.window > 0 ? last - a.window + 1 : 0);
+  const int seen = blocks != nullptr ? chosen + last + 1 - complete * a.block : last + 1;
+  const int end = a.batch.kv_slots[t] < 0 ? low : seen;  // a padding row sees nothing
   const int* pages = a.batch.page_table + s * a.batch.page_stride;
   float most = a.sinks != nullptr ? a.sinks[h] : -INFINITY, sum = a.sinks != nullptr ? 1.0F : 0.0F;
   float acc[kMostValues] = {};
   for (int base = low; base < end; base += 32) {
     const int j = base + lane;
-    const int slot = j < end ? pages[j / kTokensPerPage] * kTokensPerPage + j % kTokensPerPage : 0;
+    const int token = j < end ? token_of(j) : 0;
+    const int slot = j < end ? pages[token / kTokensPerPage] * kTokensPerPage + token % kTokensPerPage : 0;
     float score = -INFINITY;
     if (j < end) {
       const Rows key{a.k.data, 0, a.k.elem};

@@ -41,6 +41,12 @@ class CudaOps final : public Ops {
   void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
   void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) override;
   Routing route(const RouteArgs& args, int k) override;
+  void mix_streams(Tensor out, Tensor x, Tensor mix) override;
+  void inject_streams(Tensor x, Tensor delta, Tensor weight) override;
+  void gate_streams(Tensor out, Tensor key, Tensor query, Tensor value) override;
+  void store_index(const IndexArgs& args, const Batch& batch) override;
+  void select_blocks(const SelectArgs& args, const Batch& batch) override;
+  void ngram_rows(const NgramArgs& args, const Batch& batch) override;
   Routing route_all(std::int64_t rows, std::int64_t experts) override;
   void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) override;
   void prepare_qkv(const QkvArgs& args, const Batch& batch) override;

@@ -31,13 +31,13 @@ void CudaOps::gated_norm(const GatedNormArgs& a) {
   const std::int64_t rows = a.x.rows(), heads = a.x[1], dim = a.x[2], channels = heads * dim;
   cuda::GatedNormView args;
   args.x = cuda::rows_of("gated_norm", "x", a.x, rows, channels);
-  args.gate = cuda::rows_of("gated_norm", "gate", a.gate, rows, channels);
+  if (!a.gate.empty()) args.gate = cuda::rows_of("gated_norm", "gate", a.gate, rows, channels);
   args.out = cuda::rows_of("gated_norm", "out", a.out, rows, channels);
   args.period = static_cast<int>(a.weight.elements() == dim ? dim : channels);
   args.weight = cuda::vector_of("gated_norm", "weight", a.weight, args.period);
   args.group = static_cast<int>(a.group == 0 ? dim : a.group);
   STRATA_CHECK(dim % args.group == 0, "gated_norm: groups of {} in {} channels", args.group, dim);
-  args.wide = cuda::wide(args.x, args.group) && cuda::wide(args.gate, args.group) && cuda::wide(args.out, args.group);
+  args.wide = cuda::wide(args.x, args.group) && (a.gate.empty() || cuda::wide(args.gate, args.group)) && cuda::wide(args.out, args.group);
   args.rows = rows;
   args.channels = static_cast<int>(channels);
   args.activation = static_cast<int>(a.activation);

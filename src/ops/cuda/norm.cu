@@ -65,10 +65,10 @@ __global__ void __launch_bounds__(256) gated_norm_kernel(GatedNormView a) {
   const auto gated = [&](int column, Eight& g) {
     const int n = min(8, a.group - column);
     Eight x = load8(a.x, row, base + column, n, a.wide);
-    g = load8(a.gate, row, base + column, n, a.wide);
+    if (a.gate.data != nullptr) g = load8(a.gate, row, base + column, n, a.wide);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      g.v[i] = i < n ? activation_of(Silu ? 0 : a.activation, g.v[i]) : 0.0F;
+      g.v[i] = i >= n ? 0.0F : a.gate.data != nullptr ? activation_of(Silu ? 0 : a.activation, g.v[i]) : 1.0F;
       if (a.gate_first) x.v[i] *= g.v[i];
     }
     return x;

@@ -31,7 +31,7 @@ void run_gated_delta(const cuda::GatedDeltaView& view, CudaOps& ops) {
 void CudaOps::causal_conv(const ConvArgs& args, const Batch& batch) {
   if (batch.shape.rows == 0) return;
   const std::int64_t rows = batch.shape.rows, channels = args.weight[0], width = args.weight[1];
-  STRATA_CHECK(width >= 2 && width <= 5, "causal_conv: {} taps, 2 to 5 on CUDA", width);
+  STRATA_CHECK((width >= 2 && width <= 5) || width == 10, "causal_conv: {} taps, 2 to 5 or 10 on CUDA", width);
   STRATA_CHECK(args.activation == Activation::kSilu || args.activation == Activation::kNone, "causal_conv: activation {}",
                static_cast<int>(args.activation));
   STRATA_CHECK(args.out.raw() != args.x.raw(), "causal_conv: out and x are both at {}", static_cast<const void*>(args.x.raw()));

@@ -19,7 +19,7 @@ struct ConvView {
   Rows tape;                     // [tapes, kRowsPerTape * channels] or null
   BatchView batch;
 };
-void launch_causal_conv(const ConvView& args, Stream stream);  // taps 1..4
+void launch_causal_conv(const ConvView& args, Stream stream);  // taps 1..4 or 9
 
 struct GatedDeltaView {
   Rows out, qkv, a, b;           // [T, heads * V], [T, 2 key_heads K + heads V], [T, heads]
