@@ -1,0 +1,25 @@
+// From a conversation to the prompt's tokens and what they imply for reading the answer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/choice_output.h"
+#include "server/conversation.h"
+#include "server/service.h"
+
+namespace strata {
+
+struct ChatPrompt {
+  std::vector<int> tokens;
+  bool thinking_open = false;
+  std::string forced;  // the beginning of a tool call that the prompt ends with
+};
+
+Result<ChatPrompt> build_prompt(const Service& service, const Conversation& conversation);
+
+// How to read the answer to this prompt.
+OutputOptions output_options(const Service& service, const Conversation& conversation,
+                             const ChatPrompt& prompt);
+
+}  // namespace strata
