@@ -5,6 +5,7 @@
 #include <numeric>
 #include <thread>
 
+#include "cli/bench_url.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "runtime/batch_builder.h"
@@ -15,6 +16,7 @@ namespace strata {
 namespace {
 
 struct BenchFlags {
+  UrlBenchFlags url;
   ModelFlags model;
   bool json = false;
   std::vector<int> batches = {1, 4, 16}, contexts = {128, 1024};
@@ -139,7 +141,7 @@ int bench(BenchFlags& f) {
 }  // namespace
 
 Command add_bench_command(CLI::App& root) {
-  auto* app = root.add_subcommand("bench", "Measure prefill and decode");
+  auto* app = root.add_subcommand("bench", "Measure prefill and decode, or a running server (--url)");
   auto f = std::make_shared<BenchFlags>();
   add_model_flags(*app, f->model);
   app->add_flag("--json", f->json, "Print one JSON object");
@@ -147,7 +149,8 @@ Command add_bench_command(CLI::App& root) {
   app->add_option("--contexts", f->contexts, "Tokens before the decoded one")->check(CLI::PositiveNumber)->delimiter(',');
   app->add_option("--prefill", f->prefill, "Tokens of the prefill")->check(CLI::PositiveNumber);
   app->add_option("--repeat", f->repeat, "Measurements a median is taken of")->check(CLI::PositiveNumber);
-  return {app, [f] { return bench(*f); }};
+  add_url_bench_flags(*app, f->url);
+  return {app, [f] { return f->url.url.empty() ? bench(*f) : run_url_bench(f->url); }};
 }
 
 }  // namespace strata

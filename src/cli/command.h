@@ -13,6 +13,7 @@ struct Command {
 };
 
 Command add_run_command(CLI::App& root);
+Command add_serve_command(CLI::App& root);
 Command add_eval_command(CLI::App& root);
 Command add_inspect_command(CLI::App& root);
 Command add_bench_command(CLI::App& root);

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   bool verbose = false;
   app.add_flag("--verbose,-v", verbose, "Log what is loaded and done");
 
-  const Command commands[] = {add_run_command(app), add_eval_command(app), add_inspect_command(app), add_bench_command(app),
+  const Command commands[] = {add_run_command(app), add_serve_command(app), add_eval_command(app), add_inspect_command(app), add_bench_command(app),
                               add_quantize_command(app), add_peer_command(app), add_tokenize_command(app)};
   try {
     app.parse(argc, argv);

@@ -1,0 +1,24 @@
+// strata bench --url: load on a running server, and what its clients see of it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace strata {
+
+struct UrlBenchFlags {
+  std::string url;  // empty = this bench was not asked for
+  std::string model, api_key, prompts, json_file;
+  int requests = 64;
+  double rate = 0;      // requests a second (Poisson arrivals); 0 = closed loop
+  int concurrency = 8;  // of the closed loop
+  int prompt_words = 100, shared_words = 0, output_tokens = 64;
+  unsigned seed = 1;
+  double goal_ttft_ms = 1000, goal_gap_ms = 100;  // a request within both counts as good
+};
+
+void add_url_bench_flags(CLI::App& app, UrlBenchFlags& flags);
+// Runs the load, prints the table (and writes the JSON); the exit code is 1 when a request failed.
+int run_url_bench(const UrlBenchFlags& flags);
+
+}  // namespace strata
