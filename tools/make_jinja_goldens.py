@@ -2,17 +2,24 @@
 """Records what Python's jinja2, set up as transformers does for chat templates, renders for a few thousand templates.
 
 Writes tests/text/golden/jinja/*.json, read by tests/text/jinja_golden_test.cpp. Needs jinja2 3.1.6 or later.
+With --check it writes nothing and fails if the files are not what it would write.
 """
 
 import datetime
 import json
 import pathlib
 import re
+import sys
 
-import jinja2
-import jinja2.ext
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+try:
+    import jinja2
+    import jinja2.ext
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+except ImportError:
+    sys.exit(print("SKIPPED: jinja2 is not installed"))
+if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
+    sys.exit(print("SKIPPED: jinja2 is older than 3.1.6"))
 
 from jinja_golden_chats import chat_cases
 from jinja_golden_generated import generated_cases
@@ -81,7 +88,7 @@ def environment():
     return env
 
 
-def record(name, cases):
+def record(name, cases, check):
     """cases: (template, context) pairs. A case that fails in Python is recorded as null and must fail here too."""
     env = environment()
     templates, contexts, compiled, lines, out = {}, {}, {}, {}, []
@@ -115,23 +122,28 @@ def record(name, cases):
         out.append([t, c, result])
     golden = {"templates": list(templates), "contexts": [json.loads(c) for c in contexts], "cases": out, "lines": lines}
     path = ROOT / "tests" / "text" / "golden" / "jinja" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     body = ",\n".join(
         f"{json.dumps(key)}: [\n" + ",\n".join(json.dumps(x, ensure_ascii=False) for x in value) + "\n]"
         if isinstance(value, list)
         else f"{json.dumps(key)}: {json.dumps(value)}"
         for key, value in golden.items()
     )
-    path.write_text("{\n" + body + "\n}\n")
+    text = "{\n" + body + "\n}\n"
+    if check and path.read_text(encoding="utf-8") != text:
+        sys.exit(f"{path}: not what jinja2 {jinja2.__version__} renders")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not check:
+        path.write_text(text, encoding="utf-8")
     failed = sum(case[2] is None for case in out)
     print(f"{name}: {len(out)} cases, {failed} of them errors, {path.stat().st_size} bytes")
 
 
 def main():
-    record("snippets", snippet_cases())
-    record("generated", generated_cases())
-    record("chats", chat_cases(ROOT))
-    record("programs", program_cases())
+    check = sys.argv[1:] == ["--check"]
+    record("snippets", snippet_cases(), check)
+    record("generated", generated_cases(), check)
+    record("chats", chat_cases(ROOT), check)
+    record("programs", program_cases(), check)
 
 
 if __name__ == "__main__":
