@@ -405,6 +405,7 @@ asio::awaitable<void> HttpServerCore::wait_for_signals(std::chrono::milliseconds
   log::info("signal {}: finishing open requests", first);
   on_drain();
   begin_drain(limit);
+  if (connections.empty()) co_return;  // nothing is open: the server ends now
   auto [second_error, second] = co_await signals.async_wait(kAsync);
   if (!second_error) io.stop();
 }

@@ -7,12 +7,14 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 STRATA, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
 
@@ -114,6 +116,19 @@ class Inspect(unittest.TestCase):
     def test_the_readme_lists_the_families_this_build_knows(self):
         table = strata("inspect", "--families").stdout
         self.assertIn(table, (SOURCE / "README.md").read_text())
+
+
+class Serve(unittest.TestCase):
+    def test_an_idle_server_ends_at_once_when_told_to(self):
+        for requests in (0, 1):
+            server = subprocess.Popen([STRATA, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True)
+            address = re.search(r"http://\S+", server.stdout.readline())[0]
+            for _ in range(requests):
+                body = json.dumps({"prompt": "What", "max_tokens": 1}).encode()
+                urllib.request.urlopen(urllib.request.Request(address + "/v1/completions", body, {"Content-Type": "application/json"})).read()
+            server.send_signal(signal.SIGTERM)
+            self.assertEqual(server.wait(10), 0)
+            server.stdout.close()
 
 
 class Bench(unittest.TestCase):
