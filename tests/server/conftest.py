@@ -21,8 +21,8 @@ def pytest_addoption(parser):
 class Server:
     """One process on a free port. The address is read from what it says when it is ready."""
 
-    def __init__(self, program, *flags):
-        self.process = subprocess.Popen([program, "serve", "--port", "0", *map(str, flags)], stdout=subprocess.PIPE,
+    def __init__(self, program, *flags, port=0):
+        self.process = subprocess.Popen([program, "serve", "--port", str(port), *map(str, flags)], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         self.errors = []
         self.reader = threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True)

@@ -123,7 +123,7 @@ def test_kill_and_restart(program):
     answer = first.chat("What is 12 + 30?")["choices"][0]["message"]["content"]
     sockets = [raw(first, LONG) for _ in range(4)]
     first.stop(signal.SIGKILL)
-    again = Server(program, "--port", port)
+    again = Server(program, port=port)
     assert again.chat("What is 12 + 30?")["choices"][0]["message"]["content"] == answer
     assert again.stop() == 0
     for s in sockets:
