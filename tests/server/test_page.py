@@ -56,7 +56,10 @@ def test_a_message_is_answered(open_page, server):
     assert "42" in answer.locator(".body").inner_text()
     foot = answer.locator(".foot").inner_text()
     assert "tokens" in foot and "tok/s" in foot and "prompt" in foot
-    send(page, "Think step by step: 53 + 93 + 0 = ?")
+    page.keyboard.press("Alt+n")
+    people = ("Vito", "Ada", "Tara", "Xena", "Mona", "Rosa", "Kira", "Bela", "Kate", "Zoe")
+    send(page, "Remember these facts. " + " ".join(f"The room of {name} is {1234 + i}." for i, name in enumerate(people)))
+    send(page, "Think step by step: 53 + 93 + 0 = ?")  # after more than a page of 64 tokens, so that some is cached
     assert page.locator("details.thinking").count() == 1
     assert "cached" in page.locator(".turn.assistant .foot").last.inner_text()
     page.screenshot(path=SHOTS / "light.png")
