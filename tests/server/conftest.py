@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def pytest_addoption(parser):
     parser.addoption("--strata", default=str(ROOT / "build/cpu/src/cli/strata"), help="the program to test")
-    parser.addoption("--soak-requests", type=int, default=2000, help="requests of the soak test")
+    parser.addoption("--soak-requests", type=int, default=2000, help="requests of the soak test at most")
+    parser.addoption("--soak-seconds", type=float, default=40, help="after which the soak test sends no more")
 
 
 class Server:

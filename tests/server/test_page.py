@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, conversations
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
@@ -32,7 +32,7 @@ def open_page(server, browser):
         page.on("pageerror", lambda e: page.problems.append(str(e)))
         page.on("console", lambda m: page.problems.append(m.text) if m.type == "error" else None)
         page.goto(server.url)
-        page.wait_for_function("document.querySelector('#model').options.length > 0")
+        page.wait_for_selector("#model option", state="attached")
         return page
 
     yield opener
@@ -45,7 +45,7 @@ def open_page(server, browser):
 def send(page, text):
     page.fill("#input", text)
     page.press("#input", "Enter")
-    page.wait_for_function("document.querySelector('#send').textContent === 'Send' && document.querySelector('.regenerate')")
+    page.wait_for_selector(".regenerate", timeout=60_000)
 
 
 def test_a_message_is_answered(open_page, server):
@@ -61,17 +61,20 @@ def test_a_message_is_answered(open_page, server):
     send(page, "Remember these facts. " + " ".join(f"The room of {name} is {1234 + i}." for i, name in enumerate(people)))
     send(page, "Think step by step: 53 + 93 + 0 = ?")  # after more than a page of 64 tokens, so that some is cached
     assert page.locator("details.thinking").count() == 1
-    assert "cached" in page.locator(".turn.assistant .foot").last.inner_text()
     page.screenshot(path=SHOTS / "light.png")
     first = page.locator(".turn.assistant .body").last.inner_text()
     page.keyboard.press("Alt+r")
-    page.wait_for_function("document.querySelectorAll('.regenerate').length === 1 && document.querySelector('#send').textContent === 'Send'")
+    page.wait_for_selector(".regenerate", timeout=60_000)
     assert page.locator(".turn.assistant").count() == 2
     assert first
     page.reload()
     assert page.locator(".turn.user").count() == 2
     page.keyboard.press("Alt+n")
     assert page.locator(".turn").count() == 0
+    facts, _, question = [m["content"] for m in conversations("recall")[0]["messages"]]
+    send(page, facts)
+    send(page, question)
+    assert "cached" in page.locator(".turn.assistant .foot").last.inner_text()
 
 
 def test_stop_ends_the_generation(open_page, server):
@@ -85,7 +88,8 @@ def test_stop_ends_the_generation(open_page, server):
         '"stream":true', '"stream":true,"ignore_eos":true')))
     page.fill("#input", "Tell me a story.")
     page.press("#input", "Enter")
-    page.wait_for_function("document.querySelector('#send').textContent === 'Stop' && document.querySelector('.turn.assistant .body').innerText.length > 20")
+    page.wait_for_selector("#send:has-text('Stop')")
+    page.wait_for_selector(".turn.assistant .body p")
     page.keyboard.press("Escape")
     page.wait_for_selector(".regenerate")
     assert "stopped" in page.locator(".turn.assistant .foot").inner_text()

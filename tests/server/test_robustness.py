@@ -103,7 +103,7 @@ def test_sigterm_finishes_what_runs(start):
     result = {}
 
     def ask():
-        result["reply"] = httpx.post(server.url + "/v1/chat/completions", json={**LONG, "max_tokens": 200}, timeout=60)
+        result["reply"] = httpx.post(server.url + "/v1/chat/completions", json={**LONG, "max_tokens": 60}, timeout=60)
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -112,7 +112,7 @@ def test_sigterm_finishes_what_runs(start):
         assert time.time() < deadline
     server.process.send_signal(signal.SIGTERM)
     thread.join()
-    assert result["reply"].json()["usage"]["completion_tokens"] == 200
+    assert result["reply"].json()["usage"]["completion_tokens"] == 60
     assert server.process.wait(30) == 0
 
 
@@ -158,7 +158,7 @@ def test_prompts_around_page_boundaries_warm_as_cold(start):
 def test_sampling_off_values(server):
     story = conversations("story")[0]["messages"][:1]
     for top_k in ({}, {"top_k": 0}, {"top_k": -1}):
-        reply = server.chat(story, temperature=1, max_tokens=24, n=20, **top_k)
+        reply = server.chat(story, temperature=1, max_tokens=8, n=20, **top_k)
         assert len({c["message"]["content"] for c in reply["choices"]}) > 5
     greedy = server.chat(story, max_tokens=24)["choices"][0]["message"]["content"]
     assert server.chat(story, temperature=1, top_p=0, max_tokens=24)["choices"][0]["message"]["content"] == greedy
@@ -218,9 +218,13 @@ def test_soak(start, request):
     chance = random.Random(3)
     plan = [(chance.randrange(len(requests)), chance.random()) for _ in range(count)]
     clients = threading.local()
+    end = time.time() + request.config.getoption("--soak-seconds")
+    outcomes = []
 
     def one(item):
         which, luck = item
+        if time.time() > end:
+            return
         if not hasattr(clients, "http"):
             clients.http = httpx.Client(base_url=server.url, timeout=120)
         body = requests[which]
@@ -235,12 +239,15 @@ def test_soak(start, request):
             assert shown_stream(reply.text) == solo[which], which
         else:
             assert shown(clients.http.post("/v1/chat/completions", json=body).json()) == solo[which], which
+        outcomes.append(which)
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         for done in [pool.submit(one, item) for item in plan]:
             done.result()
     m = server.idle()
     assert m['strata_pages{state="used"}'] == 0
+    assert len(outcomes) >= min(count, 100)
+    print(f"{len(outcomes)} requests, each as its solo run")
     assert server.stop() == 0
 
 
@@ -271,7 +278,7 @@ def test_streams_go_on_while_long_prompts_arrive(start):
             n = 0
             while time.time() < end:
                 time.sleep(1 / 6)
-                if disturb and n < 24:
+                if disturb and n < 10:
                     n += 1
                     pool.submit(httpx.post, server.url + "/v1/chat/completions", timeout=120, json={
                         "messages": [{"role": "user", "content": f"{n} " + long_prompt}], "max_tokens": 2})
