@@ -147,6 +147,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--prefill", type=int, default=512)
     parser.add_argument("--decode", type=int, default=64)
+    parser.add_argument("--python", type=pathlib.Path, help="an interpreter that has llama_cpp (default: the private one)")
     parser.add_argument("--speed-only", action="store_true")
     parser.add_argument("--serve-llama", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -154,8 +155,8 @@ def main():
         return serve_llama(arguments)
 
     common = ["--model", str(arguments.model), "--threads", str(arguments.threads)]
-    llama = Peer([str(private_python()), __file__, "--serve-llama", *common])
-    strata = Peer([arguments.strata, "peer", *common])
+    llama = Peer([str(arguments.python or private_python()), __file__, "--serve-llama", *common])
+    strata = Peer([arguments.strata, "peer", "--max-sequences", "1", "--memory", "2GiB", *common])
     failures = 0
     ids = llama.ask(do="tokenize", text=fixed_text())
     ours = strata.ask(do="tokenize", text=fixed_text())

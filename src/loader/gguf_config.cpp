@@ -45,6 +45,7 @@ class Builder {
     rope();
     if (is_moe(arch_.arch)) experts();
     if (is_hybrid(arch_.arch)) hybrid();
+    if (arch_.arch == GgufArch::kGemma3) gemma();
     return out_;
   }
 
@@ -169,6 +170,36 @@ class Builder {
       types.push_back(is_recurrent ? "linear_attention" : "full_attention");
     }
     out_["layer_types"] = types;
+  }
+
+  // Local and global layers: the period, or which is which, may be missing as the first files did not write it.
+  void gemma() {
+    const std::int64_t layers = out_["num_hidden_layers"];
+    out_["hidden_activation"] = "gelu_pytorch_tanh";
+    // llama.cpp's rule: the largest one divides by its width per head, the others by the head's channels.
+    constexpr std::int64_t kLargest = 62;  // layers
+    out_["query_pre_attn_scalar"] = layers == kLargest ? out_["hidden_size"].get<std::int64_t>() / out_["num_attention_heads"].get<std::int64_t>()
+                                                       : out_["head_dim"].get<std::int64_t>();
+    if (has("final_logit_softcapping")) out_["final_logit_softcapping"] = get_float("final_logit_softcapping");
+    const std::int64_t window = has("attention.sliding_window") ? get_int("attention.sliding_window") : 0;
+    const std::string pattern = key("attention.sliding_window_pattern");
+    const bool listed = m_.has(pattern) && std::get_if<std::int64_t>(m_.find(pattern)) == nullptr;
+    const GgufInts list = listed ? m_.get_ints(pattern) : GgufInts{};
+    const std::int64_t period = listed ? 1 : m_.get_int(pattern, 6);
+    if (window < 0 || period <= 0 || (listed && static_cast<std::int64_t>(list.size()) < layers)) {
+      throw Error("{}: {} does not fit {} layers with a window of {}", m_.origin(), pattern, layers, window);
+    }
+    json types = json::array();
+    for (std::int64_t i = 0; i < layers; ++i) {
+      const bool local = window > 0 && (listed ? list[static_cast<std::size_t>(i)] != 0 : (i + 1) % period != 0);
+      types.push_back(local ? "sliding_attention" : "full_attention");
+    }
+    out_["layer_types"] = types;
+    if (window > 0) out_["sliding_window"] = window;
+    const json global = out_["rope_parameters"];
+    json local = {{"rope_type", "default"}};
+    local["rope_theta"] = has("rope.freq_base_swa") ? get_float("rope.freq_base_swa") : 10000.0;
+    out_["rope_parameters"] = {{"full_attention", global}, {"sliding_attention", local}};
   }
 
   const GgufContent& file_;

@@ -9,14 +9,33 @@
 namespace strata {
 namespace {
 
+// How layers rotate; where they differ, those that see everything.
 Json rope_of(const Json& config) {
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    if (config.get(key).is_object()) return config.at(key);
+    if (!config.get(key).is_object()) continue;
+    return config.at(key).has("full_attention") ? config.at(key).at("full_attention") : config.at(key);
   }
   return Json::parse("{}", config.origin());
 }
 
 std::string rope_type(const Json& rope) { return rope.get_string(rope.has("rope_type") ? "rope_type" : "type", "default"); }
+
+// Windows of local layers, and the base they rotate with.
+template <typename Set>
+void set_gemma(const Json& c, const GgufModel& m, Set set) {
+  if (c.has("final_logit_softcapping")) set("final_logit_softcapping", c.get_float("final_logit_softcapping"));
+  if (!c.has("sliding_window")) return;
+  set("attention.sliding_window", c.get_int64("sliding_window"));
+  const int period = c.get_int("sliding_window_pattern", c.get_int("_sliding_window_pattern", 6));
+  const std::vector<std::string> types = c.has("layer_types") ? c.get_strings("layer_types") : std::vector<std::string>{};
+  GgufBools local;
+  for (std::int64_t i = 0; i < m.layers; ++i) {
+    local.push_back(types.empty() ? (i + 1) % period != 0 : types.at(static_cast<std::size_t>(i)) == "sliding_attention");
+  }
+  set("attention.sliding_window_pattern", local);
+  const Json rope = c.get("rope_parameters").get("sliding_attention");
+  set("rope.freq_base_swa", rope.has("rope_theta") ? rope.get_float("rope_theta") : c.get_float("rope_local_base_freq", 10000.0));
+}
 
 }  // namespace
 
@@ -65,6 +84,7 @@ void set_gguf_config(GgufWriter& to, const ModelConfig& config, const GgufModel&
     throw Error("{}: rope_type \"{}\" has no form in GGUF here", rope.where(), kind);
   }
 
+  if (m.arch == GgufArch::kGemma3) set_gemma(c, m, set);
   if (is_moe(m.arch)) {
     set("expert_count", c.get_int64(c.has("num_experts") ? "num_experts" : "num_local_experts"));
     set("expert_used_count", c.get_int64("num_experts_per_tok"));

@@ -96,7 +96,7 @@ TensorLayout layout_of(GgufLayout kind, const GgufModel& m) {
   const std::int64_t keys = 2 * m.key_heads * m.key_dim;
   switch (kind) {
     case Kind::kPlain: break;
-    case Kind::kNorm: l.math = is_hybrid(m.arch) ? TensorLayout::Math::kOnePlus : TensorLayout::Math::kNone; break;
+    case Kind::kNorm: l.math = has_shifted_norms(m.arch) ? TensorLayout::Math::kOnePlus : TensorLayout::Math::kNone; break;
     case Kind::kQuery:
     case Kind::kKey:
       if (m.arch == GgufArch::kLlama) l.rows = paired_rows(kind == Kind::kQuery ? m.heads : m.kv_heads, m.head_dim);
@@ -155,7 +155,13 @@ std::vector<GgufTensorName> gguf_names(const GgufModel& m) {
   add("", "model.", {"token_embd.weight", "embed_tokens.weight"});
   add("", "model.", {"output_norm.weight", "norm.weight", Kind::kNorm});
   add("", "", {"output.weight", "lm_head.weight"});
-  const std::string_view second_norm = is_hybrid(m.arch) ? "post_attention_norm.weight" : "ffn_norm.weight";
+  // Norms after the one before attention: before the feed-forward; gemma3 has one behind each sublayer too.
+  std::vector<Rule> norms = {{is_hybrid(m.arch) ? "post_attention_norm.weight" : "ffn_norm.weight", "post_attention_layernorm.weight", Kind::kNorm}};
+  if (m.arch == GgufArch::kGemma3) {
+    norms = {{"post_attention_norm.weight", "post_attention_layernorm.weight", Kind::kNorm},
+             {"ffn_norm.weight", "pre_feedforward_layernorm.weight", Kind::kNorm},
+             {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", Kind::kNorm}};
+  }
   for (std::int64_t i = 0; i < m.layers + m.mtp_layers; ++i) {
     const std::string file = fmt::format("blk.{}.", i);
     const std::string published = i < m.layers ? fmt::format("model.layers.{}.", i) : fmt::format("mtp.layers.{}.", i - m.layers);
@@ -163,7 +169,7 @@ std::vector<GgufTensorName> gguf_names(const GgufModel& m) {
       for (const Rule& rule : rules) add(file, published, rule);
     };
     add_all(kAttention);
-    add(file, published, {second_norm, "post_attention_layernorm.weight", Kind::kNorm});
+    add_all(norms);
     add_all(kDense);
     if (is_moe(m.arch)) add_all(kExperts);
     if (!is_hybrid(m.arch)) continue;

@@ -13,7 +13,7 @@
 namespace strata {
 
 // general.architecture of the files this engine reads.
-enum class GgufArch { kLlama, kQwen2, kQwen3, kQwen3Moe, kQwen3Next, kQwen35, kQwen35Moe };
+enum class GgufArch { kLlama, kQwen2, kQwen3, kQwen3Moe, kGemma3, kQwen3Next, kQwen35, kQwen35Moe };
 
 struct GgufArchName {
   GgufArch arch;
@@ -21,17 +21,20 @@ struct GgufArchName {
   std::string_view architecture;  // "Qwen3_5MoeForCausalLM"
   std::string_view model_type;    // "qwen3_5_moe_text"
 };
-inline constexpr std::array<GgufArchName, 7> kGgufArchs = {{
+inline constexpr std::array<GgufArchName, 8> kGgufArchs = {{
     {GgufArch::kLlama, "llama", "LlamaForCausalLM", "llama"},
     {GgufArch::kQwen2, "qwen2", "Qwen2ForCausalLM", "qwen2"},
     {GgufArch::kQwen3, "qwen3", "Qwen3ForCausalLM", "qwen3"},
     {GgufArch::kQwen3Moe, "qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"},
+    {GgufArch::kGemma3, "gemma3", "Gemma3ForCausalLM", "gemma3_text"},
     {GgufArch::kQwen3Next, "qwen3next", "Qwen3NextForCausalLM", "qwen3_next"},
     {GgufArch::kQwen35, "qwen35", "Qwen3_5ForCausalLM", "qwen3_5_text"},
     {GgufArch::kQwen35Moe, "qwen35moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"},
 }};
 
 inline bool is_hybrid(GgufArch arch) { return arch >= GgufArch::kQwen3Next; }
+// Norms multiply by 1 + w in the published form; the file holds that sum.
+inline bool has_shifted_norms(GgufArch arch) { return is_hybrid(arch) || arch == GgufArch::kGemma3; }
 inline bool is_moe(GgufArch arch) { return arch == GgufArch::kQwen3Moe || arch == GgufArch::kQwen3Next || arch == GgufArch::kQwen35Moe; }
 
 // What names and layouts depend on.
@@ -59,7 +62,7 @@ struct TensorLayout {
 
 enum class GgufLayout {
   kPlain,
-  kNorm,          // hybrids hold 1 + w
+  kNorm,          // hybrids and gemma3 hold 1 + w
   kQuery, kKey,   // llama holds rotated pairs side by side
   kRow,           // [D] of a published [1, D]
   kValueRows,     // value heads in the file's order, from the row after q and k on ...

@@ -90,6 +90,13 @@ TEST_P(GgufExport, ConfigurationSurvives) {
   }
   EXPECT_NEAR(b.get_float("rms_norm_eps"), a.get_float("rms_norm_eps"), 1e-12);
   EXPECT_EQ(b.get_bool("tie_word_embeddings"), a.get_bool("tie_word_embeddings"));
+  if (GetParam().arch == GgufArch::kGemma3) {
+    EXPECT_EQ(b.get_strings("layer_types"), a.get_strings("layer_types"));
+    EXPECT_EQ(b.get_int("sliding_window"), a.get_int("sliding_window"));
+    EXPECT_EQ(b.at("rope_parameters").at("sliding_attention").get_float("rope_theta"), 10000);
+    EXPECT_EQ(b.at("rope_parameters").at("full_attention").get_float("rope_theta"), 1000000);
+    return;
+  }
   EXPECT_EQ(b.at("rope_parameters").get_float("rope_theta"), a.at("rope_parameters").get_float("rope_theta"));
   EXPECT_EQ(b.at("rope_parameters").get_float("partial_rotary_factor"), a.at("rope_parameters").get_float("partial_rotary_factor", 1));
   EXPECT_EQ(b.get("rope_parameters").has("factors"), a.at("rope_parameters").get_string("rope_type") == "llama3");
@@ -100,7 +107,7 @@ TEST_P(GgufExport, ConfigurationSurvives) {
 INSTANTIATE_TEST_SUITE_P(All, GgufExport,
                          testing::Values(Golden{"llama", GgufArch::kLlama}, Golden{"llama3_rope", GgufArch::kLlama},
                                          Golden{"qwen2", GgufArch::kQwen2}, Golden{"qwen3", GgufArch::kQwen3},
-                                         Golden{"qwen3_moe", GgufArch::kQwen3Moe}, Golden{"qwen3_next", GgufArch::kQwen3Next},
+                                         Golden{"qwen3_moe", GgufArch::kQwen3Moe}, Golden{"gemma3", GgufArch::kGemma3}, Golden{"qwen3_next", GgufArch::kQwen3Next},
                                          Golden{"qwen3_5", GgufArch::kQwen35}, Golden{"qwen3_5_moe", GgufArch::kQwen35Moe},
                                          Golden{"qwen3_5_moe_real", GgufArch::kQwen35Moe}),
                          [](const auto& test) { return test.param.name; });
@@ -137,7 +144,7 @@ TEST(GgufExportTypes, FallsBackWhereRowsAreNotWholeBlocks) {
 
 TEST(GgufExportTypes, RefusesWhatItDoesNotKnow) {
   const TempFolder folder;
-  EXPECT_THAT(error_of([&] { export_gguf(kGolden / "gemma3", folder / "m.gguf", {}); }), HasSubstr("no GGUF architecture is known for model_type"));
+  EXPECT_THAT(error_of([&] { export_gguf(kGolden / "deepseek_v3", folder / "m.gguf", {}); }), HasSubstr("no GGUF architecture is known for model_type"));
   EXPECT_THAT(error_of([&] { export_gguf(kGolden / "llama", folder / "m.gguf", {.type = DType::kI8}); }), HasSubstr("i8 is not a type to write"));
   EXPECT_FALSE(std::filesystem::exists(folder / "m.gguf"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "nothing half-written is left";

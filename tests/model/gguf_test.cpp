@@ -68,7 +68,7 @@ TEST_P(GgufModels, GiveTheLogitsOfTheSafetensors) {
 
 INSTANTIATE_TEST_SUITE_P(All, GgufModels,
                          testing::Values("llama", "llama3_rope", "qwen2", "qwen3", "qwen3_real", "qwen3_moe", "qwen3_next", "qwen3_5",
-                                         "qwen3_5_moe", "qwen3_5_moe_real"),
+                                         "qwen3_5_moe", "qwen3_5_moe_real", "gemma3"),
                          [](const auto& test) { return test.param; });
 
 TEST(Quantised, FilesAndLoadTimeQuantisationAgree) {
