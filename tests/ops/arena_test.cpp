@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 
 #include "ops/cpu/thread_pool.h"
@@ -37,6 +38,16 @@ TEST(ThreadPool, DoesEveryPieceOnce) {
       pool.parallel_for(count, [&](std::int64_t i) { hits[static_cast<std::size_t>(i)].fetch_add(1); });
       for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(hits[static_cast<std::size_t>(i)].load(), 1);
     }
+  }
+}
+
+// More threads than cores, loops of a few pieces: most workers come late, and must not touch a loop that is over.
+TEST(ThreadPool, LateWorkersTakeNoPartInALaterLoop) {
+  ThreadPool pool(16);
+  for (int round = 0; round < 5000; ++round) {
+    const auto mine = std::make_unique<std::array<std::atomic<int>, 3>>();
+    pool.parallel_for(3, [hits = mine.get()](std::int64_t i) { (*hits)[static_cast<std::size_t>(i)].fetch_add(1); });
+    for (const auto& hit : *mine) ASSERT_EQ(hit.load(), 1) << "round " << round;
   }
 }
 

@@ -27,8 +27,7 @@ inline const TestModel& test_model(const std::string& name) {
   if (m.model) return m;
   const std::filesystem::path source = STRATA_SOURCE_DIR;
   Checkpoint checkpoint = Checkpoint::open(name == "tiny-hybrid" ? source / "models" / name : source / "tests/golden" / name);
-  // The golden models are done before a second thread is awake; where other processes want the cores, waiting for it takes most of the time.
-  m.ops = std::make_shared<CpuOps>(CpuOptions{.threads = name == "tiny-hybrid" ? 2 : 1});
+  m.ops = std::make_shared<CpuOps>(CpuOptions{.threads = 2});
   m.model = std::make_shared<const Model>(load_model(checkpoint, *m.ops));
   m.info.name = name;
   m.info.vocab_size = m.model->vocab_size;

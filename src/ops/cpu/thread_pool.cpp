@@ -18,6 +18,9 @@ inline void relax() {
 #endif
 }
 
+constexpr std::uint64_t kInside = 0xffff, kOpen = 0x10000;  // bits of the gate; the loop's number is above them
+constexpr int kLoopShift = 17;
+
 constexpr int kSpins = 20000;  // about 50 to 400 us, longer than the gap between two ops of a step
 
 }  // namespace
@@ -46,15 +49,18 @@ void ThreadPool::run(std::int64_t count, Call call, void* body) {
   body_ = body;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);
-  busy_.store(size_ - 1, std::memory_order_relaxed);
   {
-    // Under the lock, so that a worker about to park either sees the new loop or is woken.
+    // Under the lock, so that a worker about to park either sees the new loop or is woken. Nobody is inside.
     const std::lock_guard lock(mutex_);
-    loop_.fetch_add(1, std::memory_order_release);
+    gate_.store(((gate_.load(std::memory_order_relaxed) >> kLoopShift) + 1) << kLoopShift | kOpen, std::memory_order_release);
   }
   wake_.notify_all();
   work();
-  while (busy_.load(std::memory_order_acquire) > 0) relax();
+  gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  // A worker inside for longer than a spin has probably lost its core: let it have this one.
+  for (int spin = 0; (gate_.load(std::memory_order_acquire) & kInside) != 0; ++spin) {
+    spin < kSpins ? relax() : std::this_thread::yield();
+  }
 }
 
 void ThreadPool::work() {
@@ -67,17 +73,23 @@ void ThreadPool::work() {
 void ThreadPool::worker(int index, const std::stop_token& stop) {
   const std::string name = "strata-cpu-" + std::to_string(index);
   pthread_setname_np(pthread_self(), name.c_str());
-  std::uint64_t seen = 0;
+  std::uint64_t seen = 0;  // number of the last loop
+  const auto is_new = [&] { return gate_.load(std::memory_order_acquire) >> kLoopShift != seen; };
   while (!stop.stop_requested()) {
-    for (int spin = 0; spin < kSpins && loop_.load(std::memory_order_acquire) == seen && !stop.stop_requested(); ++spin) relax();
-    if (loop_.load(std::memory_order_acquire) == seen) {
+    for (int spin = 0; spin < kSpins && !is_new() && !stop.stop_requested(); ++spin) relax();
+    if (!is_new()) {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, stop, [&] { return loop_.load(std::memory_order_acquire) != seen; });
+      wake_.wait(lock, stop, is_new);
       if (stop.stop_requested()) return;
     }
-    seen = loop_.load(std::memory_order_acquire);
-    work();
-    busy_.fetch_sub(1, std::memory_order_release);
+    std::uint64_t gate = gate_.load(std::memory_order_acquire);
+    seen = gate >> kLoopShift;
+    while ((gate & kOpen) != 0 && gate >> kLoopShift == seen) {
+      if (!gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel)) continue;
+      work();
+      gate_.fetch_sub(1, std::memory_order_release);
+      break;
+    }
   }
 }
 

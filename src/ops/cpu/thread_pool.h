@@ -13,7 +13,8 @@
 namespace strata {
 
 // The calling thread takes part, so a pool of 1 has no thread of its own. Workers spin for a moment after a loop, then
-// park. One caller at a time; `body` must not throw and must not call the pool.
+// park. A loop ends when its pieces are done, not when every worker has seen it: one that wakes late, or has lost its core to
+// another process, is not waited for. One caller at a time; `body` must not throw and must not call the pool.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  // at least 1
@@ -44,8 +45,8 @@ class ThreadPool {
   void* body_ = nullptr;
   std::int64_t count_ = 0;
   alignas(64) std::atomic<std::int64_t> next_{0};
-  alignas(64) std::atomic<int> busy_{0};          // workers that have not finished the current loop
-  alignas(64) std::atomic<std::uint64_t> loop_{0};  // number of the current loop
+  // Number of the current loop, whether workers may still join it, and how many are inside (thread_pool.cpp).
+  alignas(64) std::atomic<std::uint64_t> gate_{0};
   std::mutex mutex_;
   std::condition_variable_any wake_;
   std::vector<std::jthread> workers_;
