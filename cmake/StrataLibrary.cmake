@@ -6,6 +6,10 @@ target_compile_options(strata_warnings INTERFACE
     -Wno-missing-field-initializers>
   # g++ 12 sees overlapping copies in "literal" + std::string (its bug 105651).
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
+if(STRATA_SANITIZE)
+  # The sanitizers' own code makes g++ take what is initialised for what may not be.
+  target_compile_options(strata_warnings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
+endif()
 
 function(strata_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE;SOURCES" ${ARGN})
