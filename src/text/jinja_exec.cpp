@@ -199,6 +199,8 @@ Value Interpreter::call_recursive_loop(const Stmt& loop, const FramePtr& around,
 // The elements for which the loop's `if` holds, tested only as they are needed.
 Iterator Interpreter::filtered(const Stmt& stmt, Iterator source, const FramePtr& around) {
   auto frame = std::make_shared<Frame>(stmt.filter_function->slots, around);
+  keep(around);  // which may hold the loop that holds this iterator
+  keep(frame);
   return [this, &stmt, frame, next = std::move(source)](Value& out) {
     const FramePtr running = std::exchange(frame_, frame);
     bool found = false;
@@ -234,7 +236,7 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, const Value& source, c
     if (stmt.recursive) {
       loop->recursive = &stmt;
       loop->frame = around;
-      if (!std::exchange(around->captured, true)) captured_.push_back(around);
+      keep(around);
     }
   }
   bool completed = false;  // an iteration ran to its end, which is what Jinja's `else` looks at
@@ -311,14 +313,16 @@ void Interpreter::exec_call_block(const Stmt& stmt) {
   print(eval_call(*stmt.expr, &caller));
 }
 
-// The current frame, kept alive for a macro or loop that refers to it.
-const FramePtr& Interpreter::capture_frame() {
-  if (!std::exchange(frame_->captured, true)) captured_.push_back(frame_);
-  return frame_;
+// Notes a frame that a value refers to, to be emptied at the end.
+void Interpreter::keep(const FramePtr& frame) {
+  if (std::exchange(frame->captured, true)) return;
+  captured_.push_back(frame);
+  allocate(sizeof(Frame) + frame->slots.size() * sizeof(Value));
 }
 
 Value Interpreter::make_macro(const MacroCode& code) {
-  return Value(ObjectPtr(std::make_shared<Macro>(code, capture_frame())));
+  keep(frame_);
+  return Value(ObjectPtr(std::make_shared<Macro>(code, frame_)));
 }
 
 Value Interpreter::make_namespace(Dict attributes) {

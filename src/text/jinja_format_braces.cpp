@@ -135,7 +135,8 @@ std::string format_integer(Int value, const Spec& spec) {
   __extension__ typedef unsigned __int128 Unsigned;
   auto rest = negative ? Unsigned{0} - static_cast<Unsigned>(value) : static_cast<Unsigned>(value);
   std::string digits;
-  do digits += (spec.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<size_t>(rest % base)];
+  const std::string_view alphabet = spec.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
+  do digits += alphabet[static_cast<size_t>(rest % base)];
   while ((rest /= base) != 0);
   std::reverse(digits.begin(), digits.end());
   if (spec.grouping) digits = group(digits, spec.grouping, base == 10 ? 3 : 4);

@@ -82,7 +82,7 @@ class Interpreter {
   void check_namespaces(const Expr& target);
   Value resolve(const std::string& name);
   Value make_macro(const MacroCode& code);
-  const FramePtr& capture_frame();
+  void keep(const FramePtr& frame);
 
   // jinja_eval.cpp
   Value eval(const Expr& e);
