@@ -126,6 +126,31 @@ TEST(Route, ARowDoesNotDependOnItsBatchNorThreads) {
   }
 }
 
+TEST(Route, AnExpertsOwnScaleIsAFactorOfItsWeight) {
+  const Owned logits = random_matrix(DType::kF32, 9, 12, 5);
+  CpuOps ops({.threads = 2});
+  std::vector<float> scales;
+  for (int e = 0; e < 12; ++e) scales.push_back(0.5F + static_cast<float>(e) / 4);
+  const Routing plain = ops.route({.logits = logits.tensor, .scale = 1.5F}, 3);
+  const Routing scaled = ops.route({.logits = logits.tensor, .scale = 1.5F, .expert_scale = Tensor(scales.data(), DType::kF32, {12})}, 3);
+  for (int i = 0; i < 27; ++i) {
+    const int expert = plain.expert.data<int>()[i];
+    ASSERT_EQ(scaled.expert.data<int>()[i], expert);
+    EXPECT_NEAR(scaled.weight.data<float>()[i], plain.weight.data<float>()[i] * scales[static_cast<std::size_t>(expert)], 1e-6);
+  }
+}
+
+TEST(Route, AllSendsEveryRowToEveryExpertInOrder) {
+  CpuOps ops({.threads = 1});
+  const Routing r = ops.route_all(3, 4);
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(r.expert.data<int>()[i], i % 4);
+    EXPECT_EQ(r.weight.data<float>()[i], 1.0F);
+    EXPECT_EQ(r.order.data<int>()[i], i % 3 * 4 + i / 3);
+  }
+  for (int e = 0; e <= 4; ++e) EXPECT_EQ(r.first.data<int>()[e], 3 * e);
+}
+
 TEST(ExpertLinear, EachChoiceIsThatExpertsLinear) {
   CpuOps ops({.threads = 2}), three({.threads = 3}), scalar({.threads = 1, .scalar = true});
   const std::int64_t experts = 5, n = 85, k = 70;

@@ -211,5 +211,33 @@ TEST(KvConvert, EveryNarrowValueReadsBackAsTheScalarConversionSays) {
   }
 }
 
+// Channels before the offset stay, and queries grow with the position (1 + beta ln(1 + floor(p / span))), keys do not.
+TEST_P(PrepareQkvTest, TurnsFromAnOffsetAndStretchesQueries) {
+  constexpr int kDim = 24, kOffset = 10, kPairs = 5, kRows = 4;
+  CpuOps ops({.threads = 1, .scalar = scalar()});
+  const PageTables tables({kRows}, 1);
+  const HostBatch host({{.sequence = 0, .rows = kRows}}, tables);
+  Batch batch = host.batch;
+  const HostTensor positions({kRows}, DType::kI32), inv_freq = filled({kPairs}, 0.01F);
+  const int at[kRows] = {0, 99, 100, 730};
+  std::copy_n(at, kRows, positions.view().data<int>());
+  batch.positions = positions;
+  const Rope rope{.inv_freq = inv_freq, .offset = kOffset, .query_beta = 0.1F, .query_span = 100};
+  const HostTensor start = random_tensor({kRows, kDim}, 4), q = start, k = start;
+  ops.prepare_qkv({.q = q.view().reshape({kRows, 1, kDim}), .k = k.view().reshape({kRows, 1, kDim}), .v = {}, .q_norm = {}, .k_norm = {},
+                   .v_norm = {}, .rope = &rope, .kv = {}}, batch);
+  for (int t = 0; t < kRows; ++t) {
+    const double stretch = 1 + 0.1 * std::log(1 + at[t] / 100), angle = at[t] * 0.01;
+    const float* x = start.view().row<float>(t);
+    for (int i = 0; i < kDim; ++i) {
+      double expected = x[i];
+      if (i >= kOffset && i < kOffset + kPairs) expected = x[i] * std::cos(angle) - x[i + kPairs] * std::sin(angle);
+      if (i >= kOffset + kPairs && i < kOffset + 2 * kPairs) expected = x[i] * std::cos(angle) + x[i - kPairs] * std::sin(angle);
+      EXPECT_NEAR(k.view().row<float>(t)[i], expected, 1e-5) << t << ", " << i;
+      EXPECT_NEAR(q.view().row<float>(t)[i], expected * stretch, 1e-5) << t << ", " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace strata::testing
