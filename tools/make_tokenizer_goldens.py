@@ -13,9 +13,14 @@ import io
 import json
 import pathlib
 import random
+import sys
 
-import sentencepiece
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+try:
+    import sentencepiece
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+except ImportError as missing:
+    print(f"SKIPPED: {missing}")
+    sys.exit(0)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GPT4O_CASE = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
