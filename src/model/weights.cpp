@@ -76,14 +76,20 @@ Norm Weights::norm(std::string_view name, std::int64_t dim, float eps, float add
 }
 
 Tensor Weights::vector(std::string_view name, const Shape& shape, float add, float factor) const {
-  const Tensor host = checkpoint_.take(full(name), shape);
-  if (factor == 1) return ops_.load_vector(host, add);
-  std::vector<float> scaled(static_cast<std::size_t>(host.elements()));
-  for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = element(host, static_cast<std::int64_t>(i)) * factor;
+  if (factor == 1) return ops_.load_vector(checkpoint_.take(full(name), shape), add);
+  std::vector<float> scaled = numbers(name, shape);
+  for (float& x : scaled) x *= factor;
   return ops_.load_vector(Tensor(scaled.data(), DType::kF32, shape), add);
 }
 
-float Weights::number(std::string_view name) const { return element(checkpoint_.take(full(name), {1}), 0); }
+std::vector<float> Weights::numbers(std::string_view name, const Shape& shape) const {
+  const Tensor host = checkpoint_.take(full(name), shape);
+  std::vector<float> values(static_cast<std::size_t>(host.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(host, static_cast<std::int64_t>(i));
+  return values;
+}
+
+float Weights::number(std::string_view name) const { return numbers(name, {1})[0]; }
 
 std::shared_ptr<const Weight> Weights::table(std::string_view name, std::int64_t vocab, std::int64_t dim) const {
   const Linear whole = linear({{.name = std::string(name), .outputs = vocab}}, dim);

@@ -45,6 +45,8 @@ class Weights {
   Norm norm(std::string_view name, std::int64_t dim, float eps, float add = 0) const;
   // `name` itself (no ".weight") as f32, times `factor`, + add.
   Tensor vector(std::string_view name, const Shape& shape, float add = 0, float factor = 1) const;
+  // The same as numbers on the host, for what is worked out at load.
+  std::vector<float> numbers(std::string_view name, const Shape& shape) const;
   // The one element of `name` [1].
   float number(std::string_view name) const;
 

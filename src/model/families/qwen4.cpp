@@ -66,11 +66,11 @@ Weight ngram_table(const Weights& w, int dim) {
 
 // The convolution's taps lie `gap` rows apart: written out with zeros between them [channels, (width - 1) * gap + 1].
 Tensor spread_taps(const Weights& w, std::int64_t channels, std::int64_t width, std::int64_t gap) {
-  const Tensor taps = w.vector("conv1d.weight", {channels, 1, width}).reshape({channels, width});
+  const std::vector<float> taps = w.numbers("conv1d.weight", {channels, 1, width});
   const std::int64_t wide = (width - 1) * gap + 1;
   std::vector<float> spread(static_cast<std::size_t>(channels * wide));
   for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t i = 0; i < width; ++i) spread[static_cast<std::size_t>(c * wide + i * gap)] = taps.row<float>(c)[i];
+    for (std::int64_t i = 0; i < width; ++i) spread[static_cast<std::size_t>(c * wide + i * gap)] = taps[static_cast<std::size_t>(c * width + i)];
   }
   return w.ops().load_vector(Tensor(spread.data(), DType::kF32, {channels, wide}));
 }
