@@ -28,7 +28,11 @@ Tensor HyperResidual::mix(const HyperConnection& c) {
   const Tensor x = flush();
   const std::int64_t T = x.rows();
   const Shape split{T, streams_, dim_};
-  ops_.gated_norm({.out = streams_normed_.reshape(split), .x = x.reshape(split), .gate = {}, .weight = c.norm.weight, .eps = c.norm.eps});
+  ops_.gated_norm({.out = streams_normed_.reshape(split),
+                   .x = x.reshape(split),
+                   .gate = {},
+                   .weight = c.norm.weight,
+                   .eps = c.norm.eps});
   const Tensor low = ops_.make({T, c.down.outputs()}), weights = ops_.make(x.shape());
   ops_.linear(low, streams_normed_, c.down, {});
   ops_.scale(low, 1 / static_cast<float>(streams_), 0);

@@ -15,11 +15,11 @@ struct Mamba2Config {
 
 struct Mamba2Weights {
   Sublayer sublayer;
-  Linear in;                     // [(gate | x | B | C | dt), D]
-  Tensor conv, conv_bias;        // [H*P + 2*G*N, width], [H*P + 2*G*N] or empty
-  Tensor a_log, dt_bias, d;      // [H]
-  Norm norm;                     // [H*P], of output * silu(gate)
-  Linear out;                    // [D, H*P]
+  Linear in;                 // [(gate | x | B | C | dt), D]
+  Tensor conv, conv_bias;    // [H*P + 2*G*N, width], [H*P + 2*G*N] or empty
+  Tensor a_log, dt_bias, d;  // [H]
+  Norm norm;                 // [H*P], of output * silu(gate)
+  Linear out;                // [D, H*P]
 };
 
 // Keeps the convolution's window and the state [H, P, N] of each sequence.

@@ -1,5 +1,5 @@
-// Mla: multi-head latent attention (DeepSeek-AI 2024). The cache holds one latent and one rotary key a token for all heads;
-// the matrices that would expand the latent are absorbed into the queries and the outputs.
+// Mla: multi-head latent attention (DeepSeek-AI 2024). The cache holds one latent and one rotary key a token
+// for all heads; the matrices that would expand the latent are absorbed into the queries and the outputs.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,22 @@ namespace strata {
 
 struct MlaConfig {
   int heads = 0;
-  int latent = 0;                // R: channels of the latent
+  int latent = 0;                  // R: channels of the latent
   int nope_dim = 0, rope_dim = 0;  // of a query head: not rotated | rotated
-  int value_dim = 0;             // of a head's output
-  float scale = 0;               // of q . k
-  float latent_eps = 1e-6F;      // of the norms of both latents
+  int value_dim = 0;               // of a head's output
+  float scale = 0;                 // of q . k
+  float latent_eps = 1e-6F;        // of the norms of both latents
 };
 
 struct MlaWeights {
   Sublayer sublayer;
-  Linear in;              // [(query latent or queries | key-value latent | rotary key), D]
-  Tensor query_norm;      // [query latent]; empty when queries are projected straight
-  Linear query_up;        // [H * (nope | rope), query latent], or empty likewise
-  Tensor latent_norm;     // [R]
-  Weight absorbed_key;    // [H, R, nope]: takes a query head into the latent's space
-  Weight absorbed_value;  // [H, value_dim, R]: takes the attended latent to the head's output
-  Linear out;             // [D, H * value_dim]
+  Linear in;                         // [(query latent or queries | key-value latent | rotary key), D]
+  Tensor query_norm;                 // [query latent]; empty when queries are projected straight
+  Linear query_up;                   // [H * (nope | rope), query latent], or empty likewise
+  Tensor latent_norm;                // [R]
+  Weight absorbed_key;               // [H, R, nope]: takes a query head into the latent's space
+  Weight absorbed_value;             // [H, value_dim, R]: takes the attended latent to the head's output
+  Linear out;                        // [D, H * value_dim]
   std::shared_ptr<const Rope> rope;  // offset R
 };
 

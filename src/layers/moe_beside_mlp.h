@@ -1,4 +1,5 @@
-// MoeBesideMlp: a dense feed-forward and a mixture of experts over the same stream, each between norms of its own (gemma4).
+// MoeBesideMlp: a dense feed-forward and a mixture of experts over the same stream, each between norms of its
+// own (gemma4).
 #pragma once
 
 #include "layers/mlp.h"
@@ -8,12 +9,12 @@ namespace strata {
 
 // x += post(dense_post(dense(norm(x))) + experts_post(experts(experts_norm(x), chosen by router_norm(x)))).
 struct MoeBesideMlpWeights {
-  Sublayer sublayer;       // norm of the dense input, post norm of the sum
+  Sublayer sublayer;  // norm of the dense input, post norm of the sum
   Ffn dense;
   Norm dense_post;
   Norm router_norm, experts_norm, experts_post;
   MoeConfig config;
-  MoeWeights experts;      // its own sublayer is not used
+  MoeWeights experts;  // its own sublayer is not used
 };
 
 class MoeBesideMlp final : public TransformerLayer {

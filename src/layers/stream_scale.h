@@ -8,7 +8,9 @@ namespace strata {
 class StreamScale final : public TransformerLayer {
  public:
   explicit StreamScale(float factor) : factor_(factor) {}
-  void forward(Residual& x, const Batch&, const Memory&, Ops& ops) const override { ops.scale(x.flush(), factor_, 0); }
+  void forward(Residual& x, const Batch&, const Memory&, Ops& ops) const override {
+    ops.scale(x.flush(), factor_, 0);
+  }
 
  private:
   float factor_;

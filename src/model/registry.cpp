@@ -10,8 +10,10 @@ namespace strata {
 std::span<const Family> families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> list;
-    for (const auto& some : {decoder_families(), qwen_hybrid_families(), qwen4_families(), gemma3_families(), gemma4_families(),
-                             gpt_oss_families(), minimax_families(), mla_families(), mamba_hybrid_families()}) list.insert(list.end(), some.begin(), some.end());
+    for (const auto& some :
+         {decoder_families(), qwen_hybrid_families(), qwen4_families(), gemma3_families(), gemma4_families(),
+          gpt_oss_families(), minimax_families(), mla_families(), mamba_hybrid_families()})
+      list.insert(list.end(), some.begin(), some.end());
     return list;
   }();
   return all;
@@ -29,10 +31,11 @@ const Family& find_family(const ModelConfig& config) {
   }
   std::string known;
   for (const Family& family : families()) {
-    for (const std::string& architecture : family.architectures) known += (known.empty() ? "" : ", ") + architecture;
+    for (const std::string& architecture : family.architectures)
+      known += (known.empty() ? "" : ", ") + architecture;
   }
-  throw Error("{}: architecture \"{}\" (model_type \"{}\") is not known; known are {}", config.root().origin(),
-              config.architecture(), config.model_type(), known);
+  throw Error("{}: architecture \"{}\" (model_type \"{}\") is not known; known are {}",
+              config.root().origin(), config.architecture(), config.model_type(), known);
 }
 
 Model load_model(Checkpoint& checkpoint, Ops& ops, const LoadOptions& options) {

@@ -15,10 +15,14 @@ std::int64_t blocks(std::int64_t n) { return (n + kScaleBlock - 1) / kScaleBlock
 
 float element(const Tensor& t, std::int64_t i) {
   switch (t.dtype()) {
-    case DType::kF32: return t.data<float>()[i];
-    case DType::kBF16: return to_float(t.data<BFloat16>()[i]);
-    case DType::kF16: return half_to_float(t.data<std::uint16_t>()[i]);
-    default: throw Error("{} is not a type of scales and biases", name(t.dtype()));
+    case DType::kF32:
+      return t.data<float>()[i];
+    case DType::kBF16:
+      return to_float(t.data<BFloat16>()[i]);
+    case DType::kF16:
+      return half_to_float(t.data<std::uint16_t>()[i]);
+    default:
+      throw Error("{} is not a type of scales and biases", name(t.dtype()));
   }
 }
 
@@ -54,7 +58,8 @@ Tensor decode(const Tensor& matrix, const Tensor& scales, RowRange rows, Buffer&
 
 }  // namespace
 
-std::vector<RowRange> head_rows(std::int64_t heads, std::int64_t stride, std::int64_t begin, std::int64_t count) {
+std::vector<RowRange> head_rows(std::int64_t heads, std::int64_t stride, std::int64_t begin,
+                                std::int64_t count) {
   std::vector<RowRange> rows;
   for (std::int64_t h = 0; h < heads; ++h) rows.push_back({h * stride + begin, count});
   return rows;
@@ -91,7 +96,8 @@ std::vector<float> Weights::numbers(std::string_view name, const Shape& shape) c
 
 float Weights::number(std::string_view name) const { return numbers(name, {1})[0]; }
 
-std::shared_ptr<const Weight> Weights::table(std::string_view name, std::int64_t vocab, std::int64_t dim) const {
+std::shared_ptr<const Weight> Weights::table(std::string_view name, std::int64_t vocab,
+                                             std::int64_t dim) const {
   const Linear whole = linear({{.name = std::string(name), .outputs = vocab}}, dim);
   return whole.share();
 }
@@ -138,11 +144,12 @@ Linear Weights::fuse(std::vector<LinearPart> parts, std::int64_t inputs, std::op
     }
   }
   const Tensor host(bias.data(), DType::kF32, {static_cast<std::int64_t>(bias.size())});
-  return {ops_.load(matrix, fitting(type, inputs)), any_bias ? ops_.load_vector(host) : Tensor{}, std::move(parts)};
+  return {ops_.load(matrix, fitting(type, inputs)), any_bias ? ops_.load_vector(host) : Tensor{},
+          std::move(parts)};
 }
 
-std::pair<Weight, Weight> Weights::split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b,
-                                               std::int64_t inputs) const {
+std::pair<Weight, Weight> Weights::split_heads(std::string_view name, int heads, std::int64_t a,
+                                               std::int64_t b, std::int64_t inputs) const {
   const std::string file_name = full(name) + ".weight";
   Kept kept;
   HostMatrix first, second;
@@ -157,15 +164,17 @@ std::pair<Weight, Weight> Weights::split_heads(std::string_view name, int heads,
   return {pack(first), pack(second)};
 }
 
-void Weights::add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales, const std::vector<RowRange>& rows,
-                         Kept& kept) const {
+void Weights::add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales,
+                         const std::vector<RowRange>& rows, Kept& kept) const {
   for (const RowRange& r : rows) {
-    STRATA_CHECK(r.begin >= 0 && r.begin + r.count <= matrix[0], "rows [{}, {}) of {}", r.begin, r.begin + r.count, matrix[0]);
+    STRATA_CHECK(r.begin >= 0 && r.begin + r.count <= matrix[0], "rows [{}, {}) of {}", r.begin,
+                 r.begin + r.count, matrix[0]);
     const bool aligned = r.begin % kScaleBlock == 0;
     if (scales.empty()) {
       to.pieces.push_back({matrix.rows_from(r.begin, r.count), {}, false});
     } else if (aligned) {
-      to.pieces.push_back({matrix.rows_from(r.begin, r.count), scales.rows_from(r.begin / kScaleBlock, blocks(r.count)), false});
+      to.pieces.push_back({matrix.rows_from(r.begin, r.count),
+                           scales.rows_from(r.begin / kScaleBlock, blocks(r.count)), false});
     } else {
       to.pieces.push_back({decode(matrix, scales, r, kept.emplace_back()), {}, false});
     }
@@ -179,13 +188,15 @@ Tensor Weights::scales_of(const Tensor& matrix, const std::string& name, Kept& k
   if (matrix.shape().rank() == 3) shape = {matrix[0], shape[0], shape[1]};
   const Tensor stored = checkpoint_.take(scale_name, shape);
   if (stored.dtype() == DType::kF32) return stored;
-  Buffer& buffer = kept.emplace_back(Buffer::host(static_cast<std::size_t>(stored.elements()) * sizeof(float)));
+  Buffer& buffer =
+      kept.emplace_back(Buffer::host(static_cast<std::size_t>(stored.elements()) * sizeof(float)));
   const Tensor out = buffer.view(DType::kF32, shape);
   for (std::int64_t i = 0; i < stored.elements(); ++i) out.data<float>()[i] = element(stored, i);
   return out;
 }
 
-ExpertLinear Weights::experts(int experts, std::vector<LinearPart> parts, std::string_view fused, std::int64_t inputs) const {
+ExpertLinear Weights::experts(int experts, std::vector<LinearPart> parts, std::string_view fused,
+                              std::int64_t inputs) const {
   HostMatrix matrix;
   matrix.experts = experts;
   Kept kept;
@@ -203,7 +214,8 @@ ExpertLinear Weights::experts(int experts, std::vector<LinearPart> parts, std::s
     std::int64_t outputs = 0;
     for (const LinearPart& part : parts) outputs += part.outputs;
     const auto [whole, scales] = take_stack(full(fused), outputs);
-    for (int e = 0; e < experts; ++e) add_pieces(matrix, slice(whole, e), slice(scales, e), {{0, outputs}}, kept);
+    for (int e = 0; e < experts; ++e)
+      add_pieces(matrix, slice(whole, e), slice(scales, e), {{0, outputs}}, kept);
   } else if (has(parts[0].name) || has(parts[0].name + ".weight")) {
     std::vector<std::pair<Tensor, Tensor>> stacks;
     for (const LinearPart& part : parts) stacks.push_back(take_stack(full(part.name), part.outputs));

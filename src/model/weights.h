@@ -15,17 +15,19 @@
 namespace strata {
 
 struct LoadOptions {
-  std::optional<DType> weights;  // type to keep the large matrices in; routers, norms and vectors stay as they are
+  std::optional<DType>
+      weights;  // type to keep the large matrices in; routers, norms and vectors stay as they are
 };
 
-// The rows of `heads` heads of which each is `stride` rows, of which [begin, begin + count) are meant: how interleaved
-// projections (query | gate per head) are put in order.
-std::vector<RowRange> head_rows(std::int64_t heads, std::int64_t stride, std::int64_t begin, std::int64_t count);
+// The rows of `heads` heads of which each is `stride` rows, of which [begin, begin + count) are meant: how
+// interleaved projections (query | gate per head) are put in order.
+std::vector<RowRange> head_rows(std::int64_t heads, std::int64_t stride, std::int64_t begin,
+                                std::int64_t count);
 std::vector<RowRange> operator+(std::vector<RowRange> a, const std::vector<RowRange>& b);
 
-// A view of a checkpoint under a prefix, and the backend that packs what is taken. Lives while a model is loaded, on one
-// thread; what it returns does not need the checkpoint afterwards. Names are relative to the prefix. Errors name file and
-// tensor.
+// A view of a checkpoint under a prefix, and the backend that packs what is taken. Lives while a model is
+// loaded, on one thread; what it returns does not need the checkpoint afterwards. Names are relative to the
+// prefix. Errors name file and tensor.
 class Weights {
  public:
   Weights(Checkpoint& checkpoint, Ops& ops, const LoadOptions& options = {}, std::string prefix = "")
@@ -50,9 +52,9 @@ class Weights {
   // The one element of `name` [1].
   float number(std::string_view name) const;
 
-  // Several published matrices [outputs, inputs] fused by rows in the order given, each with the rows its part lists;
-  // names without ".weight". Biases of those that have one are fused too, zero for the others. The parts' names become
-  // full ones.
+  // Several published matrices [outputs, inputs] fused by rows in the order given, each with the rows its
+  // part lists; names without ".weight". Biases of those that have one are fused too, zero for the others.
+  // The parts' names become full ones.
   Linear linear(std::vector<LinearPart> parts, std::int64_t inputs) const;
   // The same, kept in the checkpoint's own type whatever the options say: routers and gates.
   Linear exact(std::vector<LinearPart> parts, std::int64_t inputs) const;
@@ -62,27 +64,32 @@ class Weights {
   // `name`.weight [outputs, inputs] by itself.
   Weight matrix(std::string_view name, std::int64_t outputs, std::int64_t inputs) const;
 
-  // Expert matrices [experts, sum of outputs, inputs], in whichever layout the checkpoint has them: one by one
-  // ("0.gate_proj.weight"), stacked by part ("gate_proj" [E, F, D]) or fused (`fused` [E, 2F, D]). The prefix is that of
-  // the experts; the parts' names become "layers.3.mlp.experts.*.gate_proj" in each.
-  ExpertLinear experts(int experts, std::vector<LinearPart> parts, std::string_view fused, std::int64_t inputs) const;
+  // Expert matrices [experts, sum of outputs, inputs], in whichever layout the checkpoint has them: one by
+  // one
+  // ("0.gate_proj.weight"), stacked by part ("gate_proj" [E, F, D]) or fused (`fused` [E, 2F, D]). The prefix
+  // is that of the experts; the parts' names become "layers.3.mlp.experts.*.gate_proj" in each.
+  ExpertLinear experts(int experts, std::vector<LinearPart> parts, std::string_view fused,
+                       std::int64_t inputs) const;
 
-  // `name`.weight [heads * (a + b), inputs], each head's rows first | second, as two matrices a head: the first turned round
-  // [heads, inputs, a], the second as it stands [heads, b, inputs].
-  std::pair<Weight, Weight> split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b, std::int64_t inputs) const;
+  // `name`.weight [heads * (a + b), inputs], each head's rows first | second, as two matrices a head: the
+  // first turned round [heads, inputs, a], the second as it stands [heads, b, inputs].
+  std::pair<Weight, Weight> split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b,
+                                        std::int64_t inputs) const;
 
   // Any other matrix made of host pieces, as the options say.
   Weight pack(const HostMatrix& matrix) const;
 
  private:
-  // Host memory made while pieces are collected (widened scales, decoded blocks); lives until the matrix is packed.
+  // Host memory made while pieces are collected (widened scales, decoded blocks); lives until the matrix is
+  // packed.
   using Kept = std::vector<Buffer>;
 
   Linear fuse(std::vector<LinearPart> parts, std::int64_t inputs, std::optional<DType> type) const;
   // Adds [rows] of a matrix, with its block scales when it is FP8. `matrix` is a view [outputs, inputs].
-  void add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales, const std::vector<RowRange>& rows,
-                  Kept& kept) const;
-  // The scales beside an FP8 matrix as f32 [ceil(outputs / 128), ceil(inputs / 128)] (experts: [E, ...]), or empty.
+  void add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales,
+                  const std::vector<RowRange>& rows, Kept& kept) const;
+  // The scales beside an FP8 matrix as f32 [ceil(outputs / 128), ceil(inputs / 128)] (experts: [E, ...]), or
+  // empty.
   Tensor scales_of(const Tensor& matrix, const std::string& name, Kept& kept) const;
 
   Checkpoint& checkpoint_;

@@ -1,5 +1,5 @@
-// Every golden model on the CPU and on the GPU: logits of prompts in chunks, several sequences together, and verify rows with and
-// without tapes.
+// Every golden model on the CPU and on the GPU: logits of prompts in chunks, several sequences together, and
+// verify rows with and without tapes.
 #include <algorithm>
 #include <filesystem>
 
@@ -13,7 +13,8 @@ constexpr int kSlots = 6;
 
 std::vector<std::string> golden_models() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STRATA_SOURCE_DIR) / "tests/golden")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(STRATA_SOURCE_DIR) / "tests/golden")) {
     if (std::filesystem::exists(entry.path() / "config.json")) names.push_back(entry.path().filename());
   }
   std::sort(names.begin(), names.end());
@@ -26,7 +27,8 @@ Model load(const std::string& name, Ops& ops) {
 }
 
 // Memory of all layers; every float a number so large that reading it shows.
-std::vector<Memory> memory_of(const Model& model, Ops& ops, int pages, std::deque<Buffer>& buffers, DType kv_dtype) {
+std::vector<Memory> memory_of(const Model& model, Ops& ops, int pages, std::deque<Buffer>& buffers,
+                              DType kv_dtype) {
   const auto make = [&](const Shape& shape, DType dtype) {
     buffers.push_back(ops.allocate(bytes_of(dtype, shape.elements())));
     return buffers.back().view(dtype, shape);
@@ -60,16 +62,25 @@ class ModelParity : public ::testing::TestWithParam<std::tuple<std::string, DTyp
 // Steps as the runtime makes them.
 std::vector<Step> steps() {
   const auto verify = [](int sequence, int start, int rows, int replay) {
-    return RowRun{.sequence = sequence, .start = start, .rows = rows, .state_in = sequence, .tape = 0, .replay = replay, .state_out = sequence};
+    return RowRun{.sequence = sequence,
+                  .start = start,
+                  .rows = rows,
+                  .state_in = sequence,
+                  .tape = 0,
+                  .replay = replay,
+                  .state_out = sequence};
   };
   return {
       {run_of(0, 0, 70), run_of(1, 0, 5)},
-      {run_of(1, 5, 60), run_of(0, 70, 1), {.sequence = 0, .start = 0, .rows = 2, .saves = {{1, kSlots - 1}}, .padding = true}},
+      {run_of(1, 5, 60),
+       run_of(0, 70, 1),
+       {.sequence = 0, .start = 0, .rows = 2, .saves = {{1, kSlots - 1}}, .padding = true}},
       {run_of(0, 71, 50), run_of(1, 65, 1)},
       {verify(0, 121, 5, 0), run_of(1, 66, 1)},
-      {verify(0, 124, 4, 3)},                                                            // three of five were right
+      {verify(0, 124, 4, 3)},  // three of five were right
       {{.sequence = 1, .start = 67, .rows = 4, .state_in = 1, .saves = {{0, 2}, {1, 3}, {2, 4}, {3, 1}}}},
-      {{.sequence = 1, .start = 69, .rows = 3, .state_in = 3, .saves = {{2, 1}}}},       // the slot after the second row
+      {{.sequence = 1, .start = 69, .rows = 3, .state_in = 3, .saves = {{2, 1}}}},  // the slot after the
+                                                                                    // second row
   };
 }
 
@@ -116,7 +127,8 @@ TEST_P(ModelParity, LogitsAgree) {
     }
   }
   std::sort(errors.begin(), errors.end());
-  // In f32 every row must agree. In bf16 most: where two experts score nearly alike, the other one may be chosen.
+  // In f32 every row must agree. In bf16 most: where two experts score nearly alike, the other one may be
+  // chosen.
   const double most = errors.back(), median = errors[errors.size() / 2];
   EXPECT_LT(activation == DType::kF32 ? most : median, activation == DType::kF32 ? 1e-4 : 5e-2);
   EXPECT_LT(most, 2.0);
@@ -124,8 +136,12 @@ TEST_P(ModelParity, LogitsAgree) {
               std::string(strata::name(activation)).c_str(), median, most);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, ModelParity, ::testing::Combine(::testing::ValuesIn(golden_models()), ::testing::Values(DType::kF32, DType::kBF16)),
-                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param))); });
+INSTANTIATE_TEST_SUITE_P(Golden, ModelParity,
+                         ::testing::Combine(::testing::ValuesIn(golden_models()),
+                                            ::testing::Values(DType::kF32, DType::kBF16)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
+                         });
 
 }  // namespace
 }  // namespace strata::testing

@@ -1,5 +1,5 @@
-// Whole models against recorded outputs of an independent implementation: logits, the stream layer by layer, greedy
-// continuations, draft logits.
+// Whole models against recorded outputs of an independent implementation: logits, the stream layer by layer,
+// greedy continuations, draft logits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,9 @@ double worst(const Rows& got, const Rows& want, double scale) {
   return most / scale;
 }
 
-std::size_t argmax(const std::vector<float>& row) { return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin()); }
+std::size_t argmax(const std::vector<float>& row) {
+  return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
 
 int pages_for(std::size_t tokens) { return static_cast<int>(tokens) / kPageTokens + 1; }
 
@@ -74,23 +76,28 @@ void check_greedy(LoadedModel& loaded, const Ints& prompt, const Ints& want, con
     piece.saves = {{static_cast<int>(piece.tokens.size()) - 1, 0}};
     const std::size_t token = argmax(loaded.run(pools, std::span(&piece, 1)).logits.back());
     const bool clear = gaps.empty() || gaps[i] > kClearGap;
-    ASSERT_TRUE(!clear || token == static_cast<std::size_t>(want[i])) << "step " << i << ": " << token << ", reference " << want[i];
+    ASSERT_TRUE(!clear || token == static_cast<std::size_t>(want[i]))
+        << "step " << i << ": " << token << ", reference " << want[i];
     piece.start += static_cast<int>(piece.tokens.size());
     piece.tokens = {want[i]};
     piece.state_in = 0;
   }
 }
 
-// Draft logits in one pass and in chunks of 17: row j holds token j and the target's hidden state of token j - 1.
+// Draft logits in one pass and in chunks of 17: row j holds token j and the target's hidden state of token j
+// - 1.
 double check_drafts(LoadedModel& loaded, const Ints& ids, const Rows& hidden, const Rows& want, int chunk) {
   const Model& mtp = *loaded.model.mtp;
   const Pools pools(mtp, pages_for(ids.size()), 1, 0);
   Rows got;
   for (std::size_t at = 1; at < ids.size();) {
     const std::size_t end = std::min(ids.size(), at + static_cast<std::size_t>(chunk));
-    const Piece piece{.tokens = Ints(ids.begin() + static_cast<std::ptrdiff_t>(at), ids.begin() + static_cast<std::ptrdiff_t>(end)),
-                      .start = static_cast<int>(at), .pages = iota(0, pages_for(ids.size()))};
-    const Rows before(hidden.begin() + static_cast<std::ptrdiff_t>(at) - 1, hidden.begin() + static_cast<std::ptrdiff_t>(end) - 1);
+    const Piece piece{.tokens = Ints(ids.begin() + static_cast<std::ptrdiff_t>(at),
+                                     ids.begin() + static_cast<std::ptrdiff_t>(end)),
+                      .start = static_cast<int>(at),
+                      .pages = iota(0, pages_for(ids.size()))};
+    const Rows before(hidden.begin() + static_cast<std::ptrdiff_t>(at) - 1,
+                      hidden.begin() + static_cast<std::ptrdiff_t>(end) - 1);
     const StepRows step = loaded.run(mtp, pools, std::span(&piece, 1), before);
     got.insert(got.end(), step.logits.begin(), step.logits.end());
     at = end;
@@ -121,25 +128,28 @@ void check_model(const std::filesystem::path& folder) {
     }
     if (ref.has("greedy." + name)) {
       const std::string gap = "greedy_gap." + name;
-      check_greedy(loaded, ids, ref.ints("greedy." + name), ref.has(gap) ? ref.floats(gap) : std::vector<float>{});
+      check_greedy(loaded, ids, ref.ints("greedy." + name),
+                   ref.has(gap) ? ref.floats(gap) : std::vector<float>{});
     }
     if (!ref.has("mtp_logits." + name)) continue;
     ASSERT_TRUE(loaded.model.mtp != nullptr);
     for (const int chunk : {1 << 20, 17}) {
-      drafts = std::max(drafts, check_drafts(loaded, ids, step.hidden, ref.rows("mtp_logits." + name), chunk));
+      drafts =
+          std::max(drafts, check_drafts(loaded, ids, step.hidden, ref.rows("mtp_logits." + name), chunk));
     }
   }
   EXPECT_LT(logits, kTolerance);
   EXPECT_LT(drafts, kTolerance);
-  std::printf("  %-20s largest error in standard deviations: logits %.1e, stream %.1e, drafts %.1e\n", folder.filename().c_str(),
-              logits, hidden, drafts);
+  std::printf("  %-20s largest error in standard deviations: logits %.1e, stream %.1e, drafts %.1e\n",
+              folder.filename().c_str(), logits, hidden, drafts);
 }
 
 class Golden : public testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, MatchesReference) { check_model(golden_folder() / GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return test.param; });
 
 TEST(TinyHybrid, MatchesReference) { check_model(tiny_hybrid_folder()); }
 
@@ -156,12 +166,15 @@ TEST(GoldenTest, SeesAChangedNorm) {
 }
 
 TEST(Registry, RefusesUnknownArchitectureAndListsTheKnown) {
-  const ModelConfig config(Json::parse(R"({"architectures": ["GptNeoForCausalLM"], "model_type": "gpt_neo"})", "config.json"), Json());
+  const ModelConfig config(
+      Json::parse(R"({"architectures": ["GptNeoForCausalLM"], "model_type": "gpt_neo"})", "config.json"),
+      Json());
   try {
     find_family(config);
     FAIL() << "accepted";
   } catch (const std::exception& e) {
-    EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("GptNeoForCausalLM"), testing::HasSubstr("Qwen3NextForCausalLM")));
+    EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("GptNeoForCausalLM"),
+                                         testing::HasSubstr("Qwen3NextForCausalLM")));
   }
 }
 

@@ -46,13 +46,15 @@ Rows Reference::rows(const std::string& name) const {
   const auto n = static_cast<std::size_t>(at(name).extents.back());
   Rows out;
   for (std::size_t i = 0; i < all.size(); i += n) {
-    out.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(i + n));
+    out.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(i),
+                     all.begin() + static_cast<std::ptrdiff_t>(i + n));
   }
   return out;
 }
 
 Tensor Pools::make(const Shape& shape) {
-  Buffer& buffer = buffers_.emplace_back(Buffer::host(static_cast<std::size_t>(shape.elements()) * sizeof(float)));
+  Buffer& buffer =
+      buffers_.emplace_back(Buffer::host(static_cast<std::size_t>(shape.elements()) * sizeof(float)));
   const Tensor t = buffer.view(DType::kF32, shape);
   std::fill_n(t.data<float>(), t.elements(), std::numeric_limits<float>::quiet_NaN());
   return t;
@@ -118,7 +120,10 @@ PackedBatch::PackedBatch(std::span<const Piece> pieces) {
       tokens.push_back(p.tokens[i]);
       positions.push_back(index);
       sequence.push_back(static_cast<std::int32_t>(s));
-      kv_slots.push_back(p.pages.empty() ? -1 : p.pages.at(static_cast<std::size_t>(index / kPageTokens)) * kPageTokens + index % kPageTokens);
+      kv_slots.push_back(p.pages.empty()
+                             ? -1
+                             : p.pages.at(static_cast<std::size_t>(index / kPageTokens)) * kPageTokens +
+                                   index % kPageTokens);
     }
     for (const auto& [row, slot] : p.saves) {
       saves.push_back(base + row);
@@ -159,7 +164,8 @@ namespace {
 
 Rows rows_of(const Tensor& t) {
   Rows out;
-  for (std::int64_t r = 0; r < t.rows(); ++r) out.emplace_back(t.row<float>(r), t.row<float>(r) + t.row_size());
+  for (std::int64_t r = 0; r < t.rows(); ++r)
+    out.emplace_back(t.row<float>(r), t.row<float>(r) + t.row_size());
   return out;
 }
 
@@ -177,32 +183,38 @@ Tensor RoundedTablesOps::load_vector(const Tensor& host, float add) {
   return CpuOps::load_vector(Tensor(rounded.data(), DType::kF32, host.shape()), add);
 }
 
-LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& options, const LoadOptions& load_options)
-    : backend(folder.parent_path() == golden_folder() ? std::make_unique<RoundedTablesOps>(options) : std::make_unique<CpuOps>(options)),
+LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& options,
+                         const LoadOptions& load_options)
+    : backend(folder.parent_path() == golden_folder() ? std::make_unique<RoundedTablesOps>(options)
+                                                      : std::make_unique<CpuOps>(options)),
       ops(*backend),
       model(load(folder, ops, load_options)) {}
 
-StepRows LoadedModel::run(const Model& which, const Pools& pools, std::span<const Piece> pieces, const Rows& hidden,
-                          const std::vector<std::size_t>& watch) {
+StepRows LoadedModel::run(const Model& which, const Pools& pools, std::span<const Piece> pieces,
+                          const Rows& hidden, const std::vector<std::size_t>& watch) {
   const PackedBatch packed(pieces);
   const Scratch scratch(ops.arena());
   Tensor h;
   if (!hidden.empty()) {
     h = ops.make({static_cast<std::int64_t>(hidden.size()), static_cast<std::int64_t>(hidden[0].size())});
-    for (std::size_t i = 0; i < hidden.size(); ++i) std::copy(hidden[i].begin(), hidden[i].end(), h.row<float>(static_cast<std::int64_t>(i)));
+    for (std::size_t i = 0; i < hidden.size(); ++i)
+      std::copy(hidden[i].begin(), hidden[i].end(), h.row<float>(static_cast<std::int64_t>(i)));
   }
   StepRows out;
   const auto observe = [&](std::size_t i, const Tensor& x) {
     if (std::find(watch.begin(), watch.end(), i) != watch.end()) out.stream[i] = rows_of(x);
   };
-  const ModelOutput result = which.forward(packed.batch(), pools.memory(), ops, h, watch.empty() ? Model::Observer{} : observe);
+  const ModelOutput result =
+      which.forward(packed.batch(), pools.memory(), ops, h, watch.empty() ? Model::Observer{} : observe);
   out.logits = rows_of(result.logits);
   out.hidden = rows_of(result.hidden);
   return out;
 }
 
 std::filesystem::path golden_folder() { return std::filesystem::path(STRATA_SOURCE_DIR) / "tests/golden"; }
-std::filesystem::path tiny_hybrid_folder() { return std::filesystem::path(STRATA_SOURCE_DIR) / "models/tiny-hybrid"; }
+std::filesystem::path tiny_hybrid_folder() {
+  return std::filesystem::path(STRATA_SOURCE_DIR) / "models/tiny-hybrid";
+}
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
@@ -210,7 +222,8 @@ std::vector<std::string> golden_names() {
     if (!entry.is_directory()) continue;
     const ModelConfig config = ModelConfig::load(entry.path());
     const bool known = std::any_of(families().begin(), families().end(), [&](const Family& f) {
-      return std::find(f.architectures.begin(), f.architectures.end(), config.architecture()) != f.architectures.end();
+      return std::find(f.architectures.begin(), f.architectures.end(), config.architecture()) !=
+             f.architectures.end();
     });
     if (known) names.push_back(entry.path().filename());
   }

@@ -54,10 +54,10 @@ class Pools {
 // What one sequence does in a step. Rows are numbered within the piece.
 struct Piece {
   Ints tokens;
-  int start = 0;                             // index of the first row in its sequence
-  Ints pages;                                // of the sequence; empty = a padding piece, kv_slots -1
+  int start = 0;  // index of the first row in its sequence
+  Ints pages;     // of the sequence; empty = a padding piece, kv_slots -1
   int state_in = -1;
-  std::vector<std::pair<int, int>> saves;    // (row, slot)
+  std::vector<std::pair<int, int>> saves;  // (row, slot)
   int tape = -1, replay = 0, state_out = -1;
 };
 
@@ -81,8 +81,8 @@ struct StepRows {
   std::map<std::size_t, Rows> stream;  // entering layer i, of the layers that were asked for
 };
 
-// The backend, with tables that are computed (not read) rounded to bf16. The golden models' outputs were made so: the rotary
-// tables went through bf16 together with the weights.
+// The backend, with tables that are computed (not read) rounded to bf16. The golden models' outputs were made
+// so: the rotary tables went through bf16 together with the weights.
 class RoundedTablesOps final : public CpuOps {
  public:
   using CpuOps::CpuOps;
@@ -91,9 +91,11 @@ class RoundedTablesOps final : public CpuOps {
 
 // A model with its backend; loads a folder.
 struct LoadedModel {
-  explicit LoadedModel(const std::filesystem::path& folder, const CpuOptions& options = {}, const LoadOptions& load_options = {});
+  explicit LoadedModel(const std::filesystem::path& folder, const CpuOptions& options = {},
+                       const LoadOptions& load_options = {});
 
-  // Runs the pieces through `which` (the model or its MTP head). `hidden`: a row for each row, for an MTP head.
+  // Runs the pieces through `which` (the model or its MTP head). `hidden`: a row for each row, for an MTP
+  // head.
   StepRows run(const Model& which, const Pools& pools, std::span<const Piece> pieces, const Rows& hidden = {},
                const std::vector<std::size_t>& watch = {});
   StepRows run(const Pools& pools, std::span<const Piece> pieces) { return run(model, pools, pieces); }

@@ -4,8 +4,10 @@
 
 namespace strata::test {
 
-Player::Player(LoadedModel& loaded, int pages, int slots, int tapes) : loaded_(loaded), pools_(loaded.model, pages, slots, tapes) {
-  for (int i = 0; i < pages; ++i) pages_.push_back(i * 7 % pages);  // neighbours in a table are not neighbours in memory
+Player::Player(LoadedModel& loaded, int pages, int slots, int tapes)
+    : loaded_(loaded), pools_(loaded.model, pages, slots, tapes) {
+  for (int i = 0; i < pages; ++i)
+    pages_.push_back(i * 7 % pages);  // neighbours in a table are not neighbours in memory
   for (int i = 1; i < slots; ++i) slots_.push_back(i);
   for (int i = 0; i < tapes; ++i) tapes_.push_back(i);
   for (const StateSpec& spec : loaded.model.states()) {
@@ -23,7 +25,8 @@ int Player::take(std::deque<int>& from) {
 
 Track Player::open(Ints tokens) {
   Track track{.tokens = std::move(tokens)};
-  const auto need = (track.tokens.size() + 16 + kPageTokens - 1) / kPageTokens;  // and room for rejected drafts
+  const auto need =
+      (track.tokens.size() + 16 + kPageTokens - 1) / kPageTokens;  // and room for rejected drafts
   while (track.pages.size() < need) track.pages.push_back(take(pages_));
   track.logits.resize(track.tokens.size());
   return track;
@@ -51,7 +54,10 @@ void Player::close(Track& track) {
 // Rows [computed, computed + rows) as they are, from the state as it lies.
 Piece Player::piece(Track& track, int rows) {
   const auto from = track.tokens.begin() + track.computed;
-  Piece p{.tokens = Ints(from, from + std::min(rows, track.left())), .start = track.computed, .pages = track.pages, .state_in = track.slot};
+  Piece p{.tokens = Ints(from, from + std::min(rows, track.left())),
+          .start = track.computed,
+          .pages = track.pages,
+          .state_in = track.slot};
   if (track.replay > 0) {
     p.tape = track.tape;
     p.replay = track.replay;
@@ -59,15 +65,18 @@ Piece Player::piece(Track& track, int rows) {
     if (fault == Fault::kForgottenReplay) p.replay = 0;
   }
   if (track.computed > 0 && fault == Fault::kForgottenState) p.state_in = -1;
-  if (track.computed > 0 && fault == Fault::kStrangersState && !queue_.empty()) p.state_in = queue_.front().track->slot;
-  if (track.computed >= kPageTokens && fault == Fault::kWrongPage && !queue_.empty()) p.pages[0] = queue_.front().track->pages[0];
+  if (track.computed > 0 && fault == Fault::kStrangersState && !queue_.empty())
+    p.state_in = queue_.front().track->slot;
+  if (track.computed >= kPageTokens && fault == Fault::kWrongPage && !queue_.empty())
+    p.pages[0] = queue_.front().track->pages[0];
   return p;
 }
 
 void Player::chunk(Track& track, int rows, bool snapshots) {
   rows = std::min(rows, track.left());
   Piece p = piece(track, rows);
-  const bool shared = std::any_of(track.snapshots.begin(), track.snapshots.end(), [&](const auto& s) { return s.second == track.slot; });
+  const bool shared = std::any_of(track.snapshots.begin(), track.snapshots.end(),
+                                  [&](const auto& s) { return s.second == track.slot; });
   const bool hit = track.computed > 0 && track.logits[static_cast<std::size_t>(track.computed) - 1].empty();
   if (track.slot < 0 || shared || (hit && fault != Fault::kSharedWritten)) track.slot = take(slots_);
   const int early = fault == Fault::kEarlySave ? 1 : 0;
@@ -79,7 +88,8 @@ void Player::chunk(Track& track, int rows, bool snapshots) {
     }
   }
   p.saves.emplace_back(std::max(0, rows - 1 - early), track.slot);
-  std::stable_sort(p.saves.begin(), p.saves.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(p.saves.begin(), p.saves.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   track.replay = 0;
   queue_.push_back({&track, std::move(p), rows});
   track.computed += rows;
@@ -99,7 +109,8 @@ void Player::verify(Track& track, int drafts, int right, Drafts how) {
     p.state_out = track.slot;
     track.replay = right + 1;
   } else {
-    // Rows 0 .. drafts each to a slot of their own; the one after the last accepted row becomes the sequence's.
+    // Rows 0 .. drafts each to a slot of their own; the one after the last accepted row becomes the
+    // sequence's.
     Ints own;
     for (int i = 0; i <= drafts; ++i) {
       own.push_back(take(slots_));
@@ -118,7 +129,9 @@ void Player::verify(Track& track, int drafts, int right, Drafts how) {
 }
 
 void Player::padding(int rows) {
-  queue_.push_back({nullptr, Piece{.tokens = Ints(static_cast<std::size_t>(rows), 0), .saves = {{rows - 1, dummy_slot_}}}, 0});
+  queue_.push_back(
+      {nullptr, Piece{.tokens = Ints(static_cast<std::size_t>(rows), 0), .saves = {{rows - 1, dummy_slot_}}},
+       0});
 }
 
 void Player::step() {
@@ -127,7 +140,9 @@ void Player::step() {
   const StepRows out = loaded_.run(pools_, pieces);
   std::size_t row = 0;
   for (const Queued& q : queue_) {
-    for (int i = 0; i < q.keep; ++i) q.track->logits[static_cast<std::size_t>(q.piece.start + i)] = out.logits[row + static_cast<std::size_t>(i)];
+    for (int i = 0; i < q.keep; ++i)
+      q.track->logits[static_cast<std::size_t>(q.piece.start + i)] =
+          out.logits[row + static_cast<std::size_t>(i)];
     row += q.piece.tokens.size();
   }
   queue_.clear();

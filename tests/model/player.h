@@ -1,4 +1,5 @@
-// Player: plays sequences through a model the way a runtime may cut, mix, cache and draft them, and keeps every row's logits.
+// Player: plays sequences through a model the way a runtime may cut, mix, cache and draft them, and keeps
+// every row's logits.
 #pragma once
 
 #include <deque>
@@ -12,15 +13,15 @@ namespace strata::test {
 // A mistake that a runtime could make, planted to see that the tests notice.
 enum class Fault {
   kNone,
-  kForgottenState,    // a chunk starts from zeros
-  kStrangersState,    // a chunk starts from another sequence's slot
-  kEarlySave,         // the state is saved one row before the last
-  kEarlySnapshot,     // the snapshot is taken one row before the page boundary
-  kSharedWritten,     // a hit saves into the snapshot's slot
-  kKeptRejected,      // after a verify step the slot of the last row is kept, not of the last accepted one
-  kStaleTape,         // one row too many is replayed
-  kForgottenReplay,   // the tape is not replayed
-  kWrongPage,         // a row's page table has another sequence's page
+  kForgottenState,   // a chunk starts from zeros
+  kStrangersState,   // a chunk starts from another sequence's slot
+  kEarlySave,        // the state is saved one row before the last
+  kEarlySnapshot,    // the snapshot is taken one row before the page boundary
+  kSharedWritten,    // a hit saves into the snapshot's slot
+  kKeptRejected,     // after a verify step the slot of the last row is kept, not of the last accepted one
+  kStaleTape,        // one row too many is replayed
+  kForgottenReplay,  // the tape is not replayed
+  kWrongPage,        // a row's page table has another sequence's page
 };
 
 enum class Drafts { kNone, kEager, kLazy };
@@ -30,15 +31,16 @@ struct Track {
   Ints tokens;
   Ints pages = {};
   int computed = 0;
-  int slot = -1;               // its state; -1 = none yet
-  int tape = -1, replay = 0;   // rows of the tape that `slot` does not hold yet
-  Rows logits = {};            // of row i at [i]
+  int slot = -1;                      // its state; -1 = none yet
+  int tape = -1, replay = 0;          // rows of the tape that `slot` does not hold yet
+  Rows logits = {};                   // of row i at [i]
   std::map<int, int> snapshots = {};  // tokens -> slot
   bool done() const { return computed == static_cast<int>(tokens.size()); }
   int left() const { return static_cast<int>(tokens.size()) - computed; }
 };
 
-// One model, its pools and their free lists. Freed pages and slots keep their contents and are given out last.
+// One model, its pools and their free lists. Freed pages and slots keep their contents and are given out
+// last.
 class Player {
  public:
   Player(LoadedModel& loaded, int pages, int slots, int tapes);

@@ -1,5 +1,5 @@
-// The master test: whatever a sequence's rows are cut into, mixed with, cached from or drafted with, every row's logits are
-// the same bits. Each mistake that would break it is planted once and must be seen.
+// The master test: whatever a sequence's rows are cut into, mixed with, cached from or drafted with, every
+// row's logits are the same bits. Each mistake that would break it is planted once and must be seen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@ constexpr int kTokens = 200, kShort = 100;
 Ints random_tokens(int count, int vocab, unsigned seed) {
   std::mt19937 random(seed);
   Ints out;
-  for (int i = 0; i < count; ++i) out.push_back(static_cast<std::int32_t>(2 + random() % static_cast<unsigned>(vocab - 2)));
+  for (int i = 0; i < count; ++i)
+    out.push_back(static_cast<std::int32_t>(2 + random() % static_cast<unsigned>(vocab - 2)));
   return out;
 }
 
@@ -30,16 +31,20 @@ int different(const Track& track, const Rows& want) {
 }
 
 int computed(const Track& track) {
-  return static_cast<int>(std::count_if(track.logits.begin(), track.logits.end(), [](const auto& row) { return !row.empty(); }));
+  return static_cast<int>(
+      std::count_if(track.logits.begin(), track.logits.end(), [](const auto& row) { return !row.empty(); }));
 }
 
 class Suite {
  public:
   explicit Suite(const std::filesystem::path& folder)
-      : loaded_(folder, {.threads = 1}), player_(loaded_, 120, 80, 24), tokens_(random_tokens(kTokens, loaded_.model.vocab_size, 1)) {
+      : loaded_(folder, {.threads = 1}),
+        player_(loaded_, 120, 80, 24),
+        tokens_(random_tokens(kTokens, loaded_.model.vocab_size, 1)) {
     large_ = loaded_.model.hidden_size > 64;
     want_ = alone(tokens_);
-    const bool finite = std::all_of(want_.back().begin(), want_.back().end(), [](float x) { return std::isfinite(x); });
+    const bool finite =
+        std::all_of(want_.back().begin(), want_.back().end(), [](float x) { return std::isfinite(x); });
     EXPECT_TRUE(finite) << "unwritten memory was read";
   }
 
@@ -65,8 +70,11 @@ class Suite {
       for (int i = 0; i < count; ++i) {
         Track& other = strangers[static_cast<std::size_t>(i)];
         if (other.done() || (step + i) % 3 == 2) continue;
-        if (i % 3 == 0 || other.computed == 0) player_.chunk(other, 1 + (7 * i + step) % 19);
-        else player_.verify(other, (i + step) % 9, step % 4, i % 3 == 1 && player_.lazy_works() ? Drafts::kLazy : Drafts::kEager);
+        if (i % 3 == 0 || other.computed == 0)
+          player_.chunk(other, 1 + (7 * i + step) % 19);
+        else
+          player_.verify(other, (i + step) % 9, step % 4,
+                         i % 3 == 1 && player_.lazy_works() ? Drafts::kLazy : Drafts::kEager);
       }
       player_.chunk(track, step < 3 ? 23 : 9);
       if (step % 2 == 0) player_.padding(3);
@@ -81,7 +89,8 @@ class Suite {
     return wrong + finish(track, want_, kShort);
   }
 
-  // A donor leaves snapshots at its page boundaries; a later sequence starts from each. Also counts a slot that a hit wrote.
+  // A donor leaves snapshots at its page boundaries; a later sequence starts from each. Also counts a slot
+  // that a hit wrote.
   int from_cache() {
     Track donor = player_.open(tokens_);
     while (!donor.done()) {
@@ -106,7 +115,8 @@ class Suite {
     return wrong;
   }
 
-  // k drafts of which a are right, for the (k, a) of every pair, in batches of sequences with different pairs.
+  // k drafts of which a are right, for the (k, a) of every pair, in batches of sequences with different
+  // pairs.
   int verified(Drafts how) {
     std::vector<std::pair<int, int>> pairs;
     for (int k = 1; k <= 15; ++k) {
@@ -157,9 +167,13 @@ class Suite {
     const int prompt = kShort - 20;
     while (!track.done()) {
       if (mixed && !other.done()) player_.chunk(other, 6);
-      if (track.computed < prompt) player_.chunk(track, chunks ? 7 : prompt - track.computed);
-      else if (speculation) player_.verify(track, 4, track.computed % 5, track.computed % 2 == 0 && player_.lazy_works() ? Drafts::kLazy : Drafts::kEager);
-      else player_.chunk(track, 1);
+      if (track.computed < prompt)
+        player_.chunk(track, chunks ? 7 : prompt - track.computed);
+      else if (speculation)
+        player_.verify(track, 4, track.computed % 5,
+                       track.computed % 2 == 0 && player_.lazy_works() ? Drafts::kLazy : Drafts::kEager);
+      else
+        player_.chunk(track, 1);
       player_.step();
     }
     int wrong = different(track, want_);
@@ -182,7 +196,9 @@ class Suite {
     return track.logits;
   }
 
-  Ints stranger(int i) const { return random_tokens(5 + 11 * i % 83, loaded_.model.vocab_size, 100U + static_cast<unsigned>(i)); }
+  Ints stranger(int i) const {
+    return random_tokens(5 + 11 * i % 83, loaded_.model.vocab_size, 100U + static_cast<unsigned>(i));
+  }
   const Rows& stranger_rows(int i) {
     if (!strangers_.contains(i)) {
       const Fault fault = std::exchange(player_.fault, Fault::kNone);
@@ -210,13 +226,15 @@ class Suite {
 void check(const std::filesystem::path& folder) {
   Suite suite(folder);
   for (const int rows : {1, 17, 63, 64, 65, 100}) EXPECT_EQ(suite.chunked(rows), 0) << "chunks of " << rows;
-  for (const int count : {1, 2, 3, 7, 16}) EXPECT_EQ(suite.among_strangers(count), 0) << count << " strangers";
+  for (const int count : {1, 2, 3, 7, 16})
+    EXPECT_EQ(suite.among_strangers(count), 0) << count << " strangers";
   EXPECT_EQ(suite.from_cache(), 0) << "from the cache";
   EXPECT_EQ(suite.verified(Drafts::kEager), 0) << "verified, a slot a row";
   EXPECT_TRUE(suite.player().lazy_works()) << "a layer cannot replay";
   EXPECT_EQ(suite.verified(Drafts::kLazy), 0) << "verified, tapes";
   for (int cell = 0; cell < 16; ++cell) {
-    EXPECT_EQ(suite.matrix_cell((cell & 1) != 0, (cell & 2) != 0, (cell & 4) != 0, (cell & 8) != 0), 0) << "cell " << cell;
+    EXPECT_EQ(suite.matrix_cell((cell & 1) != 0, (cell & 2) != 0, (cell & 4) != 0, (cell & 8) != 0), 0)
+        << "cell " << cell;
   }
 }
 
@@ -224,7 +242,8 @@ class SplitInvariance : public testing::TestWithParam<std::string> {};
 
 TEST_P(SplitInvariance, SameBits) { check(golden_folder() / GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Models, SplitInvariance, testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Models, SplitInvariance, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return test.param; });
 
 TEST(SplitInvarianceTinyHybrid, SameBits) { check(tiny_hybrid_folder()); }
 

@@ -30,8 +30,10 @@ std::int64_t expected(const NgramArgs& args, int i, int gram, int h) {
     if (back > 0) broken = broken || token == kEnd;
     if (broken) token = kEnd;
     // By shifts and additions: a product that wraps.
-    for (std::uint64_t bit = 0, add = static_cast<std::uint64_t>(args.multipliers[static_cast<std::size_t>(back)]), product = 0; bit <= 32;
-         ++bit, add += add) {
+    for (std::uint64_t bit = 0,
+                       add = static_cast<std::uint64_t>(args.multipliers[static_cast<std::size_t>(back)]),
+                       product = 0;
+         bit <= 32; ++bit, add += add) {
       if ((static_cast<std::uint64_t>(token) >> bit & 1) != 0) product += add;
       if (bit == 32) hash ^= product;
     }
@@ -52,7 +54,8 @@ TEST(NgramRows, MatchTheDefinitionForEveryCut) {
         const HostBatch host(step, tables);
         Batch batch = host.batch;
         const HostTensor tokens({batch.shape.rows}, DType::kI32), out({batch.shape.rows, width}, DType::kI32);
-        for (int t = 0; t < batch.shape.rows; ++t) tokens.view().data<int>()[t] = token_of(batch.positions.data<int>()[t]);
+        for (int t = 0; t < batch.shape.rows; ++t)
+          tokens.view().data<int>()[t] = token_of(batch.positions.data<int>()[t]);
         batch.tokens = tokens;
         NgramArgs args = args_of(n);
         args.out = out;
@@ -63,7 +66,8 @@ TEST(NgramRows, MatchTheDefinitionForEveryCut) {
           for (int i = 0; i < run.rows; ++i, ++t) {
             for (int gram = 2; gram <= n && !run.padding; ++gram) {
               for (int h = 0; h < kHashes; ++h) {
-                ASSERT_EQ(out.view().row<int>(t)[(gram - 2) * kHashes + h], expected(args, run.start + i, gram, h))
+                ASSERT_EQ(out.view().row<int>(t)[(gram - 2) * kHashes + h],
+                          expected(args, run.start + i, gram, h))
                     << name << ", grams of up to " << n << ": token " << run.start + i;
               }
             }
@@ -91,12 +95,19 @@ TEST(NgramRows, ReplayTapes) {
     args.tape = tape;
     ops.ngram_rows(args, batch);
     for (int i = 0; i < run.rows; ++i) {
-      for (int h = 0; h < kHashes; ++h) ASSERT_EQ(out.view().row<int>(i)[kHashes + h], expected(args, run.start + i, 3, h)) << run.start + i;
+      for (int h = 0; h < kHashes; ++h)
+        ASSERT_EQ(out.view().row<int>(i)[kHashes + h], expected(args, run.start + i, 3, h)) << run.start + i;
     }
   };
   step({.sequence = 0, .start = 0, .rows = 13, .saves = {{12, 1}}});
   step({.sequence = 0, .start = 13, .rows = 9, .state_in = 1, .tape = 0, .replay = 0, .state_out = 1});
-  step({.sequence = 0, .start = 17, .rows = 6, .state_in = 1, .tape = 0, .replay = 4, .state_out = 1});  // 4 of 9 were right
+  step({.sequence = 0,
+        .start = 17,
+        .rows = 6,
+        .state_in = 1,
+        .tape = 0,
+        .replay = 4,
+        .state_out = 1});  // 4 of 9 were right
   step({.sequence = 0, .start = 23, .rows = 3, .state_in = 1, .tape = 0, .replay = 6, .state_out = 1});
 }
 

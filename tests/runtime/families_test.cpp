@@ -1,5 +1,5 @@
-// Every family through the whole engine: prefix cache, drafts, mixed and chunked batches and preemption change no token; and no
-// family is known by name outside the folders that build it.
+// Every family through the whole engine: prefix cache, drafts, mixed and chunked batches and preemption
+// change no token; and no family is known by name outside the folders that build it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,7 +65,8 @@ TEST_P(Families, SameTokensWhateverHappensAround) {
       e.run();
     }
     for (std::size_t i = 0; i < e.answers.size(); ++i) {
-      ASSERT_EQ(e.answers[i], alone.answers[i % 4]) << speculate << ", chunks of " << chunk << ", request " << i;
+      ASSERT_EQ(e.answers[i], alone.answers[i % 4])
+          << speculate << ", chunks of " << chunk << ", request " << i;
     }
     EXPECT_GE(e.answers.back().usage.cached_tokens, kPageTokens);
     EXPECT_EQ(e.core().metrics().pages_used, 0);
@@ -88,10 +89,13 @@ TEST_P(Families, PreemptionLosesNothing) {
   EXPECT_EQ(tight.answers, roomy.answers);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::ValuesIn(golden_models()), [](const auto& model) { return model.param; });
+INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param; });
 
-// A new architecture is layers, ops, a family file and how its checkpoint is read; nothing else may know of it.
-std::vector<std::string> places_that_name_a_family(const std::vector<std::filesystem::path>& folders, bool short_names) {
+// A new architecture is layers, ops, a family file and how its checkpoint is read; nothing else may know of
+// it.
+std::vector<std::string> places_that_name_a_family(const std::vector<std::filesystem::path>& folders,
+                                                   bool short_names) {
   std::vector<std::string> places;
   for (const auto& folder : folders) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -100,9 +104,11 @@ std::vector<std::string> places_that_name_a_family(const std::vector<std::filesy
       const std::string text{std::istreambuf_iterator<char>(in), {}};
       for (const Family& family : families()) {
         for (const std::string& architecture : family.architectures) {
-          if (text.find(architecture) != std::string::npos) places.push_back(entry.path().filename().string() + ": " + architecture);
+          if (text.find(architecture) != std::string::npos)
+            places.push_back(entry.path().filename().string() + ": " + architecture);
         }
-        if (short_names && text.find('"' + family.name + '"') != std::string::npos) places.push_back(entry.path().filename().string() + ": " + family.name);
+        if (short_names && text.find('"' + family.name + '"') != std::string::npos)
+          places.push_back(entry.path().filename().string() + ": " + family.name);
       }
     }
   }
@@ -111,8 +117,10 @@ std::vector<std::string> places_that_name_a_family(const std::vector<std::filesy
 
 TEST(FamilyNames, AreOnlyInTheFoldersThatBuildThem) {
   const auto src = kSource / "src";
-  EXPECT_EQ(places_that_name_a_family({src / "base", src / "tensor", src / "runtime", src / "server"}, true), std::vector<std::string>{});
-  EXPECT_EQ(places_that_name_a_family({src / "text", src / "cli"}, false), std::vector<std::string>{});  // tokenizers have such names too
+  EXPECT_EQ(places_that_name_a_family({src / "base", src / "tensor", src / "runtime", src / "server"}, true),
+            std::vector<std::string>{});
+  EXPECT_EQ(places_that_name_a_family({src / "text", src / "cli"}, false),
+            std::vector<std::string>{});  // tokenizers have such names too
   // The planted fault: the folder that may name them is full of finds.
   EXPECT_GE(places_that_name_a_family({src / "model/families"}, true).size(), families().size());
 }

@@ -19,17 +19,22 @@ TextConfig::TextConfig(const Json& config)
       ffn(config.get_int("intermediate_size", 0)),
       eps(static_cast<float>(config.get_float("rms_norm_eps", 1e-6))),
       activation(activation_of(config)) {
-  for (const auto& [what, value] : {std::pair{"vocab_size", vocab}, {"hidden_size", dim}, {"num_hidden_layers", layers},
-                                    {"num_attention_heads", heads}, {"num_key_value_heads", kv_heads}, {"head_dim", head_dim}}) {
+  for (const auto& [what, value] : {std::pair{"vocab_size", vocab},
+                                    {"hidden_size", dim},
+                                    {"num_hidden_layers", layers},
+                                    {"num_attention_heads", heads},
+                                    {"num_key_value_heads", kv_heads},
+                                    {"head_dim", head_dim}}) {
     if (value <= 0) throw Error("{}: {} is {}", config.origin(), what, value);
   }
-  if (heads % kv_heads != 0) throw Error("{}: {} heads over {} key-value heads", config.origin(), heads, kv_heads);
+  if (heads % kv_heads != 0)
+    throw Error("{}: {} heads over {} key-value heads", config.origin(), heads, kv_heads);
 }
 
 Activation activation_of(const Json& config, std::string_view key) {
   static const std::map<std::string, Activation> names = {
-      {"silu", Activation::kSilu},       {"swish", Activation::kSilu},
-      {"gelu", Activation::kGelu},       {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
+      {"gelu", Activation::kGelu},         {"gelu_pytorch_tanh", Activation::kGeluTanh},
       {"gelu_new", Activation::kGeluTanh}, {"relu2", Activation::kRelu2},
       {"sigmoid", Activation::kSigmoid}};
   const std::string name = config.get_string(key, "silu");
@@ -42,7 +47,8 @@ std::vector<std::string> layer_types(const Json& config) {
   if (!config.has("layer_types")) return {};
   std::vector<std::string> types = config.get_strings("layer_types");
   const auto layers = static_cast<std::size_t>(config.get_int("num_hidden_layers"));
-  if (types.size() != layers) throw Error("{}: layer_types names {} layers of {}", config.origin(), types.size(), layers);
+  if (types.size() != layers)
+    throw Error("{}: layer_types names {} layers of {}", config.origin(), types.size(), layers);
   return types;
 }
 
@@ -55,18 +61,22 @@ int window_of(const Json& config, int layer) {
 }
 
 Ffn load_swiglu(const Weights& w, std::int64_t ffn, std::int64_t dim, Activation activation, bool bias) {
-  return {.in = w.linear({{.name = "gate_proj", .outputs = ffn, .bias = bias}, {.name = "up_proj", .outputs = ffn, .bias = bias}}, dim),
+  return {.in = w.linear({{.name = "gate_proj", .outputs = ffn, .bias = bias},
+                          {.name = "up_proj", .outputs = ffn, .bias = bias}},
+                         dim),
           .down = w.linear({{.name = "down_proj", .outputs = dim, .bias = bias}}, ffn),
           .activation = activation};
 }
 
 void load_experts(MoeWeights& to, const Weights& w, int experts, std::int64_t ffn, std::int64_t dim) {
   const Weights e = w.at("experts");
-  to.in = e.experts(experts, {{.name = "gate_proj", .outputs = ffn}, {.name = "up_proj", .outputs = ffn}}, "gate_up_proj", dim);
+  to.in = e.experts(experts, {{.name = "gate_proj", .outputs = ffn}, {.name = "up_proj", .outputs = ffn}},
+                    "gate_up_proj", dim);
   to.down = e.experts(experts, {{.name = "down_proj", .outputs = dim}}, "down_proj", ffn);
 }
 
-void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add, const EndNames& names) {
+void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add,
+               const EndNames& names) {
   model.vocab_size = config.vocab;
   model.hidden_size = config.dim;
   model.max_context = config.max_context;
@@ -75,10 +85,11 @@ void load_ends(Model& model, const Weights& w, const TextConfig& config, float n
   const bool own = w.has(names.head + ".weight");
   if (w.config().get_bool("tie_word_embeddings", !own)) {
     if (own) w.skip(names.head + ".weight");
-    model.head = std::make_shared<const Linear>(model.embedding, Tensor{},
-                                                std::vector<LinearPart>{{.name = names.head, .outputs = config.vocab}});
+    model.head = std::make_shared<const Linear>(
+        model.embedding, Tensor{}, std::vector<LinearPart>{{.name = names.head, .outputs = config.vocab}});
   } else {
-    model.head = std::make_shared<const Linear>(w.linear({{.name = names.head, .outputs = config.vocab}}, config.dim));
+    model.head =
+        std::make_shared<const Linear>(w.linear({{.name = names.head, .outputs = config.vocab}}, config.dim));
   }
 }
 

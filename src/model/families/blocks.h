@@ -18,21 +18,23 @@ struct TextConfig {
 
   int vocab, dim, layers, max_context;
   int heads, kv_heads, head_dim;
-  int ffn;                     // 0 when the model has no dense feed-forward
+  int ffn;  // 0 when the model has no dense feed-forward
   float eps;
-  Activation activation;       // of the feed-forward
+  Activation activation;  // of the feed-forward
 };
 
 Activation activation_of(const Json& config, std::string_view key = "hidden_act");
 
-// "full_attention", "sliding_attention", "linear_attention" ...: `layer_types`; empty when the configuration has none.
+// "full_attention", "sliding_attention", "linear_attention" ...: `layer_types`; empty when the configuration
+// has none.
 std::vector<std::string> layer_types(const Json& config);
 
 // The sliding window of layer i; 0 = it sees everything.
 int window_of(const Json& config, int layer);
 
 // gate_proj, up_proj, down_proj under `w`.
-Ffn load_swiglu(const Weights& w, std::int64_t ffn, std::int64_t dim, Activation activation, bool bias = false);
+Ffn load_swiglu(const Weights& w, std::int64_t ffn, std::int64_t dim, Activation activation,
+                bool bias = false);
 
 // The routed experts `experts.*` under `w` in any layout: the fields `in` and `down`.
 void load_experts(MoeWeights& to, const Weights& w, int experts, std::int64_t ffn, std::int64_t dim);
@@ -43,7 +45,8 @@ struct EndNames {
 };
 
 // Embedding, final norm and head, tied or not; vocabulary, width and context of the model.
-void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add = 0, const EndNames& names = {});
+void load_ends(Model& model, const Weights& w, const TextConfig& config, float norm_add = 0,
+               const EndNames& names = {});
 inline void load_ends(Model& model, const Weights& w, const TextConfig& config, const EndNames& names) {
   load_ends(model, w, config, 0, names);
 }

@@ -1,4 +1,5 @@
-// The plain decoders: llama, mistral, smollm3, qwen2, qwen3, qwen3_moe. Attention and a gated feed-forward, alike but for flags.
+// The plain decoders: llama, mistral, smollm3, qwen2, qwen3, qwen3_moe. Attention and a gated feed-forward,
+// alike but for flags.
 #include <algorithm>
 #include <cmath>
 
@@ -14,36 +15,42 @@ struct Flags {
   bool qk_norm = false;  // RMSNorm of each query and key head
 };
 
-std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, const Flags& flags, int window,
-                                            std::shared_ptr<const Rope> rope) {
+std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, const Flags& flags,
+                                            int window, std::shared_ptr<const Rope> rope) {
   const Weights a = w.at("self_attn");
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
-  AttentionWeights weights{
-      .sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps)},
-      .qkv = a.linear({{.name = "q_proj", .outputs = q, .bias = flags.qkv_bias},
-                       {.name = "k_proj", .outputs = kv, .bias = flags.qkv_bias},
-                       {.name = "v_proj", .outputs = kv, .bias = flags.qkv_bias}}, c.dim),
-      .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = flags.out_bias}}, q),
-      .norm_eps = c.eps,
-      .rope = std::move(rope)};
+  AttentionWeights weights{.sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps)},
+                           .qkv = a.linear({{.name = "q_proj", .outputs = q, .bias = flags.qkv_bias},
+                                            {.name = "k_proj", .outputs = kv, .bias = flags.qkv_bias},
+                                            {.name = "v_proj", .outputs = kv, .bias = flags.qkv_bias}},
+                                           c.dim),
+                           .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = flags.out_bias}}, q),
+                           .norm_eps = c.eps,
+                           .rope = std::move(rope)};
   if (flags.qk_norm) {
     weights.q_norm = a.norm("q_norm", c.head_dim, c.eps).weight;
     weights.k_norm = a.norm("k_norm", c.head_dim, c.eps).weight;
   }
-  const AttentionConfig config{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
-                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)), .window = window};
+  const AttentionConfig config{.heads = c.heads,
+                               .kv_heads = c.kv_heads,
+                               .head_dim = c.head_dim,
+                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
+                               .window = window};
   return std::make_unique<Attention>(config, std::move(weights));
 }
 
-// Qwen3-MoE: softmax over all experts, the chosen ones' weights made to sum to 1 when the configuration says so.
+// Qwen3-MoE: softmax over all experts, the chosen ones' weights made to sum to 1 when the configuration says
+// so.
 std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c) {
   const Json& config = w.config();
   const int experts = config.get_int(config.has("num_experts") ? "num_experts" : "num_local_experts");
   MoeWeights weights{.sublayer = {.norm = w.norm("post_attention_layernorm", c.dim, c.eps)},
                      .router = w.exact({{.name = "mlp.gate", .outputs = experts}}, c.dim)};
   load_experts(weights, w.at("mlp"), experts, config.get_int("moe_intermediate_size"), c.dim);
-  const MoeConfig moe_config{.experts = experts, .top_k = config.get_int("num_experts_per_tok"),
-                             .normalise = config.get_bool("norm_topk_prob", false), .activation = c.activation};
+  const MoeConfig moe_config{.experts = experts,
+                             .top_k = config.get_int("num_experts_per_tok"),
+                             .normalise = config.get_bool("norm_topk_prob", false),
+                             .activation = c.activation};
   return std::make_unique<Moe>(moe_config, std::move(weights));
 }
 
@@ -58,7 +65,8 @@ bool sparse(const Json& config, int layer) {
 
 // SmolLM3: every so many layers have no positions. `no_rope_layers` holds 1 for a layer that does.
 bool rotates(const Json& config, int layer) {
-  if (config.has("no_rope_layers")) return config.get_ints("no_rope_layers").at(static_cast<std::size_t>(layer)) != 0;
+  if (config.has("no_rope_layers"))
+    return config.get_ints("no_rope_layers").at(static_cast<std::size_t>(layer)) != 0;
   return !config.has("no_rope_layer_interval") || (layer + 1) % config.get_int("no_rope_layer_interval") != 0;
 }
 
@@ -69,12 +77,15 @@ Model build(const Weights& w, const Flags& flags) {
   load_ends(model, w, c);
   for (int i = 0; i < c.layers; ++i) {
     const Weights layer = w.layer(i);
-    add_layer(model, i, "attention", attention(layer, c, flags, window_of(w.config(), i), rotates(w.config(), i) ? rope : nullptr));
+    add_layer(model, i, "attention",
+              attention(layer, c, flags, window_of(w.config(), i), rotates(w.config(), i) ? rope : nullptr));
     if (sparse(w.config(), i)) {
       add_layer(model, i, "moe", moe(layer, c));
     } else {
-      add_layer(model, i, "mlp", std::make_unique<Mlp>(Sublayer{.norm = layer.norm("post_attention_layernorm", c.dim, c.eps)},
-                                                       load_swiglu(layer.at("mlp"), c.ffn, c.dim, c.activation, flags.mlp_bias)));
+      add_layer(
+          model, i, "mlp",
+          std::make_unique<Mlp>(Sublayer{.norm = layer.norm("post_attention_layernorm", c.dim, c.eps)},
+                                load_swiglu(layer.at("mlp"), c.ffn, c.dim, c.activation, flags.mlp_bias)));
     }
   }
   return model;
@@ -98,12 +109,42 @@ Model build_qwen3(const Weights& w) {
 
 std::vector<Family> decoder_families() {
   return {
-      {"llama", {"LlamaForCausalLM"}, {"llama"}, "Llama 2 and 3 and models shaped like them", {"llama3, yarn and linear RoPE"}, build_llama},
-      {"mistral", {"MistralForCausalLM", "Mistral3ForConditionalGeneration"}, {"mistral"}, "Mistral and Ministral, dense", {"sliding window"}, build_mistral},
-      {"smollm3", {"SmolLM3ForCausalLM"}, {"smollm3"}, "SmolLM3", {"layers without positions", "sliding window"}, build_llama},
-      {"qwen2", {"Qwen2ForCausalLM"}, {"qwen2"}, "Qwen2 and Qwen2.5, dense", {"biased q, k, v", "sliding window"}, build_qwen2},
-      {"qwen3", {"Qwen3ForCausalLM"}, {"qwen3"}, "Qwen3, dense", {"q and k norms", "sliding window"}, build_qwen3},
-      {"qwen3_moe", {"Qwen3MoeForCausalLM"}, {"qwen3_moe"}, "Qwen3, mixture of experts", {"q and k norms", "MoE"}, build_qwen3},
+      {"llama",
+       {"LlamaForCausalLM"},
+       {"llama"},
+       "Llama 2 and 3 and models shaped like them",
+       {"llama3, yarn and linear RoPE"},
+       build_llama},
+      {"mistral",
+       {"MistralForCausalLM", "Mistral3ForConditionalGeneration"},
+       {"mistral"},
+       "Mistral and Ministral, dense",
+       {"sliding window"},
+       build_mistral},
+      {"smollm3",
+       {"SmolLM3ForCausalLM"},
+       {"smollm3"},
+       "SmolLM3",
+       {"layers without positions", "sliding window"},
+       build_llama},
+      {"qwen2",
+       {"Qwen2ForCausalLM"},
+       {"qwen2"},
+       "Qwen2 and Qwen2.5, dense",
+       {"biased q, k, v", "sliding window"},
+       build_qwen2},
+      {"qwen3",
+       {"Qwen3ForCausalLM"},
+       {"qwen3"},
+       "Qwen3, dense",
+       {"q and k norms", "sliding window"},
+       build_qwen3},
+      {"qwen3_moe",
+       {"Qwen3MoeForCausalLM"},
+       {"qwen3_moe"},
+       "Qwen3, mixture of experts",
+       {"q and k norms", "MoE"},
+       build_qwen3},
   };
 }
 

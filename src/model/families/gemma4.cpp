@@ -1,5 +1,5 @@
-// Gemma 4: local and global attention with head sizes of their own, values normalised, a scale at the end of each block, and
-// optionally experts beside the dense feed-forward.
+// Gemma 4: local and global attention with head sizes of their own, values normalised, a scale at the end of
+// each block, and optionally experts beside the dense feed-forward.
 #include <cmath>
 
 #include "base/error.h"
@@ -22,8 +22,10 @@ std::vector<Block> blocks(const Json& config, const TextConfig& c) {
   const std::vector<std::string> types = layer_types(config);
   std::vector<Block> out;
   for (int i = 0; i < c.layers; ++i) {
-    Block b{.global = types.empty() ? (i + 1) % 6 == 0 : types[static_cast<std::size_t>(i)] == "full_attention",
-            .head_dim = c.head_dim, .kv_heads = c.kv_heads};
+    Block b{
+        .global = types.empty() ? (i + 1) % 6 == 0 : types[static_cast<std::size_t>(i)] == "full_attention",
+        .head_dim = c.head_dim,
+        .kv_heads = c.kv_heads};
     if (i + 1 == c.layers) b.global = true;
     if (config.has("per_layer_config")) {
       const Json own = config.at("per_layer_config").get(std::to_string(i));
@@ -33,7 +35,8 @@ std::vector<Block> blocks(const Json& config, const TextConfig& c) {
       }
     } else if (b.global) {
       b.head_dim = config.get_int("global_head_dim", 512);
-      if (config.get_bool("attention_k_eq_v", false)) b.kv_heads = config.get_int("num_global_key_value_heads", b.kv_heads);
+      if (config.get_bool("attention_k_eq_v", false))
+        b.kv_heads = config.get_int("num_global_key_value_heads", b.kv_heads);
     }
     out.push_back(b);
   }
@@ -42,10 +45,13 @@ std::vector<Block> blocks(const Json& config, const TextConfig& c) {
 
 std::shared_ptr<const Rope> rope(const Weights& w, const Block& block) {
   const std::string type = block.global ? "full_attention" : "sliding_attention";
-  if (w.config().get("rope_parameters").has(type)) return load_rope(w.config(), block.head_dim, w.ops(), type);
-  const char* usual = block.global ? R"({"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000})"
-                                   : R"({"rope_theta": 10000})";
-  return load_rope(Json::parse(std::string("{\"rope_parameters\": ") + usual + "}", w.config().origin()), block.head_dim, w.ops());
+  if (w.config().get("rope_parameters").has(type))
+    return load_rope(w.config(), block.head_dim, w.ops(), type);
+  const char* usual =
+      block.global ? R"({"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000})"
+                   : R"({"rope_theta": 10000})";
+  return load_rope(Json::parse(std::string("{\"rope_parameters\": ") + usual + "}", w.config().origin()),
+                   block.head_dim, w.ops());
 }
 
 Sublayer sublayer(const Weights& w, const TextConfig& c, std::string_view before, std::string_view after) {
@@ -57,27 +63,31 @@ Tensor ones(Ops& ops, std::int64_t n) {
   return ops.load_vector(Tensor(values.data(), DType::kF32, {n}));
 }
 
-std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, const Block& block, std::shared_ptr<const Rope> rope) {
+std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, const Block& block,
+                                            std::shared_ptr<const Rope> rope) {
   const Json& j = w.config();
   const Weights a = w.at("self_attn");
   const std::int64_t Dh = block.head_dim, q = c.heads * Dh, kv = block.kv_heads * Dh;
   const bool bias = j.get_bool("attention_bias", false);
-  std::vector<LinearPart> parts{{.name = "q_proj", .outputs = q, .bias = bias}, {.name = "k_proj", .outputs = kv, .bias = bias}};
+  std::vector<LinearPart> parts{{.name = "q_proj", .outputs = q, .bias = bias},
+                                {.name = "k_proj", .outputs = kv, .bias = bias}};
   if (block.global && j.get_bool("attention_k_eq_v", false)) {
     parts[1].rows = {{0, kv}, {0, kv}};  // the values are the keys as projected
   } else {
     parts.push_back({.name = "v_proj", .outputs = kv, .bias = bias});
   }
-  AttentionWeights weights{
-      .sublayer = sublayer(w, c, "input_layernorm", "post_attention_layernorm"),
-      .qkv = a.linear(std::move(parts), c.dim),
-      .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, q),
-      .q_norm = a.norm("q_norm", Dh, c.eps).weight,
-      .k_norm = a.norm("k_norm", Dh, c.eps).weight,
-      .v_norm = ones(w.ops(), Dh),
-      .norm_eps = c.eps,
-      .rope = std::move(rope)};
-  const AttentionConfig config{.heads = c.heads, .kv_heads = block.kv_heads, .head_dim = block.head_dim, .scale = 1,
+  AttentionWeights weights{.sublayer = sublayer(w, c, "input_layernorm", "post_attention_layernorm"),
+                           .qkv = a.linear(std::move(parts), c.dim),
+                           .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, q),
+                           .q_norm = a.norm("q_norm", Dh, c.eps).weight,
+                           .k_norm = a.norm("k_norm", Dh, c.eps).weight,
+                           .v_norm = ones(w.ops(), Dh),
+                           .norm_eps = c.eps,
+                           .rope = std::move(rope)};
+  const AttentionConfig config{.heads = c.heads,
+                               .kv_heads = block.kv_heads,
+                               .head_dim = block.head_dim,
+                               .scale = 1,
                                .window = block.global ? 0 : j.get_int("sliding_window")};
   return std::make_unique<Attention>(config, std::move(weights));
 }
@@ -86,7 +96,8 @@ std::unique_ptr<TransformerLayer> feed_forward(const Weights& w, const TextConfi
   const Json& j = w.config();
   Sublayer around = sublayer(w, c, "pre_feedforward_layernorm", "post_feedforward_layernorm");
   Ffn dense = load_swiglu(w.at("mlp"), c.ffn, c.dim, c.activation);
-  if (!j.get_bool("enable_moe_block", false)) return std::make_unique<Mlp>(std::move(around), std::move(dense));
+  if (!j.get_bool("enable_moe_block", false))
+    return std::make_unique<Mlp>(std::move(around), std::move(dense));
   const int experts = j.get_int("num_experts");
   MoeBesideMlpWeights weights{
       .sublayer = std::move(around),
@@ -104,7 +115,8 @@ std::unique_ptr<TransformerLayer> feed_forward(const Weights& w, const TextConfi
 
 void refuse_unsupported(const Json& config) {
   for (const char* key : {"hidden_size_per_layer_input", "num_kv_shared_layers"}) {
-    if (config.get_int(key, 0) > 0) throw Error("{}: gemma4 with {} = {} is not supported", config.origin(), key, config.get_int(key));
+    if (config.get_int(key, 0) > 0)
+      throw Error("{}: gemma4 with {} = {} is not supported", config.origin(), key, config.get_int(key));
   }
 }
 
@@ -126,7 +138,8 @@ Model build(const Weights& w) {
     if (table == nullptr) table = rope(w, block);
     add_layer(model, i, "attention", attention(layer, c, block, table));
     add_layer(model, i, j.get_bool("enable_moe_block", false) ? "moe" : "mlp", feed_forward(layer, c));
-    if (const float scalar = layer.number("layer_scalar"); scalar != 1) add_layer(model, i, "scale", std::make_unique<StreamScale>(scalar));
+    if (const float scalar = layer.number("layer_scalar"); scalar != 1)
+      add_layer(model, i, "scale", std::make_unique<StreamScale>(scalar));
   }
   return model;
 }
@@ -134,8 +147,13 @@ Model build(const Weights& w) {
 }  // namespace
 
 std::vector<Family> gemma4_families() {
-  return {{"gemma4", {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"}, {"gemma4_text", "gemma4"}, "Gemma 4, dense and mixture of experts",
-           {"local and global attention", "head sizes per layer", "MoE beside a dense feed-forward", "norms around sublayers"}, build}};
+  return {{"gemma4",
+           {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"},
+           {"gemma4_text", "gemma4"},
+           "Gemma 4, dense and mixture of experts",
+           {"local and global attention", "head sizes per layer", "MoE beside a dense feed-forward",
+            "norms around sublayers"},
+           build}};
 }
 
 }  // namespace strata

@@ -1,4 +1,5 @@
-// gpt-oss: attention with sinks, every other layer local; experts with biases and a clamped SwiGLU, stored plain or as MXFP4.
+// gpt-oss: attention with sinks, every other layer local; experts with biases and a clamped SwiGLU, stored
+// plain or as MXFP4.
 #include <cmath>
 #include <cstring>
 
@@ -27,18 +28,22 @@ std::vector<std::int64_t> in_order(std::int64_t rows) {
   return order;
 }
 
-// Published MXFP4: 16 bytes hold 32 elements of a row, element 2i in the low half of byte i; the scales' exponents lie apart.
-// The common form (`DType::kMXFP4`) has the exponent first and elements i and i + 16 in byte i.
+// Published MXFP4: 16 bytes hold 32 elements of a row, element 2i in the low half of byte i; the scales'
+// exponents lie apart. The common form (`DType::kMXFP4`) has the exponent first and elements i and i + 16 in
+// byte i.
 void repack_block(const std::uint8_t* blocks, std::uint8_t exponent, std::byte* to) {
   const auto element = [&](int i) { return i % 2 == 0 ? blocks[i / 2] & 15 : blocks[i / 2] >> 4; };
   to[0] = static_cast<std::byte>(exponent);
   for (int i = 0; i < 16; ++i) to[1 + i] = static_cast<std::byte>(element(i) | element(i + 16) << 4);
 }
 
-Tensor repack(const Weights& w, const std::string& name, int experts, const std::vector<std::int64_t>& order, std::int64_t inputs, Buffer& into) {
+Tensor repack(const Weights& w, const std::string& name, int experts, const std::vector<std::int64_t>& order,
+              std::int64_t inputs, Buffer& into) {
   const auto rows = static_cast<std::int64_t>(order.size()), groups = inputs / 32;
-  const Tensor blocks = w.take(name + "_blocks", {experts, rows, groups, 16}), scales = w.take(name + "_scales", {experts, rows, groups});
-  if (blocks.dtype() != DType::kU8 || scales.dtype() != DType::kU8) throw Error("{}: expected bytes", w.full(name));
+  const Tensor blocks = w.take(name + "_blocks", {experts, rows, groups, 16}),
+               scales = w.take(name + "_scales", {experts, rows, groups});
+  if (blocks.dtype() != DType::kU8 || scales.dtype() != DType::kU8)
+    throw Error("{}: expected bytes", w.full(name));
   into = Buffer::host(bytes_of(DType::kMXFP4, experts * rows * inputs));
   std::byte* to = into.data();
   for (std::int64_t e = 0; e < experts; ++e) {
@@ -56,7 +61,8 @@ Tensor repack(const Weights& w, const std::string& name, int experts, const std:
 Tensor bias(const Weights& w, const std::string& name, int experts, const std::vector<std::int64_t>& order) {
   const auto rows = static_cast<std::int64_t>(order.size());
   const Tensor all = w.take(name, {experts, rows});
-  if (all.dtype() != DType::kBF16) throw Error("{}: expected bf16, found {}", w.full(name), strata::name(all.dtype()));
+  if (all.dtype() != DType::kBF16)
+    throw Error("{}: expected bf16, found {}", w.full(name), strata::name(all.dtype()));
   std::vector<BFloat16> sorted;
   for (std::int64_t e = 0; e < experts; ++e) {
     for (const std::int64_t row : order) sorted.push_back(all.row<BFloat16>(e)[row]);
@@ -65,7 +71,8 @@ Tensor bias(const Weights& w, const std::string& name, int experts, const std::v
 }
 
 // `name` [E, K, N] (transposed) or its MXFP4 form, as [E, N, K] with rows in `order`; and its bias.
-ExpertLinear experts(const Weights& w, const std::string& name, int count, const std::vector<std::int64_t>& order, std::int64_t inputs) {
+ExpertLinear experts(const Weights& w, const std::string& name, int count,
+                     const std::vector<std::int64_t>& order, std::int64_t inputs) {
   const auto rows = static_cast<std::int64_t>(order.size());
   HostMatrix matrix;
   matrix.experts = count;
@@ -80,23 +87,29 @@ ExpertLinear experts(const Weights& w, const std::string& name, int count, const
     }
   }
   Weight weight = w.pack(matrix);
-  return {std::move(weight), bias(w, name + "_bias", count, order), {{.name = w.full(name), .outputs = rows}}};
+  return {
+      std::move(weight), bias(w, name + "_bias", count, order), {{.name = w.full(name), .outputs = rows}}};
 }
 
-std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, int window, std::shared_ptr<const Rope> rope) {
+std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, int window,
+                                            std::shared_ptr<const Rope> rope) {
   const Weights a = w.at("self_attn");
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
   const bool has_bias = w.config().get_bool("attention_bias", true);
-  AttentionWeights weights{
-      .sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps)},
-      .qkv = a.linear({{.name = "q_proj", .outputs = q, .bias = has_bias}, {.name = "k_proj", .outputs = kv, .bias = has_bias},
-                       {.name = "v_proj", .outputs = kv, .bias = has_bias}}, c.dim),
-      .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = has_bias}}, q),
-      .norm_eps = c.eps,
-      .sinks = a.vector("sinks", {c.heads}),
-      .rope = std::move(rope)};
-  const AttentionConfig config{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
-                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)), .window = window};
+  AttentionWeights weights{.sublayer = {.norm = w.norm("input_layernorm", c.dim, c.eps)},
+                           .qkv = a.linear({{.name = "q_proj", .outputs = q, .bias = has_bias},
+                                            {.name = "k_proj", .outputs = kv, .bias = has_bias},
+                                            {.name = "v_proj", .outputs = kv, .bias = has_bias}},
+                                           c.dim),
+                           .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = has_bias}}, q),
+                           .norm_eps = c.eps,
+                           .sinks = a.vector("sinks", {c.heads}),
+                           .rope = std::move(rope)};
+  const AttentionConfig config{.heads = c.heads,
+                               .kv_heads = c.kv_heads,
+                               .head_dim = c.head_dim,
+                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
+                               .window = window};
   return std::make_unique<Attention>(config, std::move(weights));
 }
 
@@ -108,8 +121,11 @@ std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c) {
                      .router = m.exact({{.name = "router", .outputs = count, .bias = true}}, c.dim),
                      .in = experts(e, "gate_up_proj", count, gate_then_up(2 * std::int64_t{c.ffn}), c.dim),
                      .down = experts(e, "down_proj", count, in_order(c.dim), c.ffn)};
-  const MoeConfig config{.experts = count, .top_k = j.get_int("num_experts_per_tok"), .scoring = Scoring::kTopKSoftmax,
-                         .activation = Activation::kClampedSwiGlu, .limit = static_cast<float>(j.get_float("swiglu_limit", kDefaultLimit))};
+  const MoeConfig config{.experts = count,
+                         .top_k = j.get_int("num_experts_per_tok"),
+                         .scoring = Scoring::kTopKSoftmax,
+                         .activation = Activation::kClampedSwiGlu,
+                         .limit = static_cast<float>(j.get_float("swiglu_limit", kDefaultLimit))};
   return std::make_unique<Moe>(config, std::move(weights));
 }
 
@@ -128,8 +144,12 @@ Model build(const Weights& w) {
 }  // namespace
 
 std::vector<Family> gpt_oss_families() {
-  return {{"gpt_oss", {"GptOssForCausalLM"}, {"gpt_oss"}, "gpt-oss, mixture of experts",
-           {"MoE", "attention sinks", "sliding window", "MXFP4"}, build}};
+  return {{"gpt_oss",
+           {"GptOssForCausalLM"},
+           {"gpt_oss"},
+           "gpt-oss, mixture of experts",
+           {"MoE", "attention sinks", "sliding window", "MXFP4"},
+           build}};
 }
 
 }  // namespace strata

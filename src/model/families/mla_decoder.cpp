@@ -1,4 +1,5 @@
-// Decoders over multi-head latent attention: deepseek_v3 and mistral4. Routed experts after the first dense layers.
+// Decoders over multi-head latent attention: deepseek_v3 and mistral4. Routed experts after the first dense
+// layers.
 #include <cmath>
 
 #include "layers/mla.h"
@@ -24,17 +25,20 @@ float score_scale(const Json& config, int query_dim) {
 
 std::shared_ptr<const Rope> rope(const Weights& w, int rope_dim, int latent) {
   const Json& config = w.config();
-  const double part = rope_parameters(config).get_float("partial_rotary_factor", config.get_float("partial_rotary_factor", 1));
+  const double part = rope_parameters(config).get_float("partial_rotary_factor",
+                                                        config.get_float("partial_rotary_factor", 1));
   auto table = load_rope(config, static_cast<int>(std::lround(rope_dim / part)), w.ops());
   table->offset = latent;
   table->interleaved = config.get_bool("rope_interleave", true);
   return table;
 }
 
-std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, std::shared_ptr<const Rope> rope) {
+std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c,
+                                            std::shared_ptr<const Rope> rope) {
   const Json& j = w.config();
   const Weights a = w.at("self_attn");
-  const int R = j.get_int("kv_lora_rank"), Dn = j.get_int("qk_nope_head_dim"), Dr = j.get_int("qk_rope_head_dim"), Dv = j.get_int("v_head_dim");
+  const int R = j.get_int("kv_lora_rank"), Dn = j.get_int("qk_nope_head_dim"),
+            Dr = j.get_int("qk_rope_head_dim"), Dv = j.get_int("v_head_dim");
   const int low = j.get_int("q_lora_rank", 0);
   const bool bias = j.get_bool("attention_bias", false);
   const std::int64_t H = c.heads, queries = H * (Dn + Dr);
@@ -48,18 +52,25 @@ std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& 
     weights.in = a.linear({{.name = "q_proj", .outputs = queries}, latent}, c.dim);
   }
   weights.latent_norm = a.norm("kv_a_layernorm", R, kLatentEps).weight;
-  // kv_b_proj expands a latent to each head's key | value: as it stands for the values, turned round for the queries.
+  // kv_b_proj expands a latent to each head's key | value: as it stands for the values, turned round for the
+  // queries.
   std::tie(weights.absorbed_key, weights.absorbed_value) = a.split_heads("kv_b_proj", c.heads, Dn, Dv, R);
   weights.out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, H * Dv);
-  const MlaConfig config{.heads = c.heads, .latent = R, .nope_dim = Dn, .rope_dim = Dr, .value_dim = Dv,
-                         .scale = score_scale(j, Dn + Dr), .latent_eps = kLatentEps};
+  const MlaConfig config{.heads = c.heads,
+                         .latent = R,
+                         .nope_dim = Dn,
+                         .rope_dim = Dr,
+                         .value_dim = Dv,
+                         .scale = score_scale(j, Dn + Dr),
+                         .latent_eps = kLatentEps};
   return std::make_unique<Mla>(config, std::move(weights));
 }
 
 std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c, Scoring scoring) {
   const Json& j = w.config();
   const Weights m = w.at("mlp");
-  const int experts = j.get_int(j.has("n_routed_experts") ? "n_routed_experts" : "num_local_experts"), ffn = j.get_int("moe_intermediate_size");
+  const int experts = j.get_int(j.has("n_routed_experts") ? "n_routed_experts" : "num_local_experts"),
+            ffn = j.get_int("moe_intermediate_size");
   MoeWeights weights{.sublayer = {.norm = w.norm("post_attention_layernorm", c.dim, c.eps)},
                      .router = m.exact({{.name = "gate", .outputs = experts}}, c.dim)};
   if (scoring == Scoring::kSigmoid) weights.choice_bias = m.vector("gate.e_score_correction_bias", {experts});
@@ -67,10 +78,14 @@ std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c, Sco
   if (const int shared = j.get_int("n_shared_experts", 0); shared > 0) {
     weights.shared = load_swiglu(m.at("shared_experts"), std::int64_t{shared} * ffn, c.dim, c.activation);
   }
-  const MoeConfig config{.experts = experts, .top_k = j.get_int("num_experts_per_tok"), .scoring = scoring,
-                         .groups = j.get_int("n_group", 1), .top_groups = j.get_int("topk_group", 1),
+  const MoeConfig config{.experts = experts,
+                         .top_k = j.get_int("num_experts_per_tok"),
+                         .scoring = scoring,
+                         .groups = j.get_int("n_group", 1),
+                         .top_groups = j.get_int("topk_group", 1),
                          .normalise = j.get_bool("norm_topk_prob", true),
-                         .scale = static_cast<float>(j.get_float("routed_scaling_factor", 1)), .activation = c.activation};
+                         .scale = static_cast<float>(j.get_float("routed_scaling_factor", 1)),
+                         .activation = c.activation};
   return std::make_unique<Moe>(config, std::move(weights));
 }
 
@@ -86,13 +101,15 @@ Model build(const Weights& w, Scoring scoring) {
     if (i >= j.get_int("first_k_dense_replace", 0) && i % j.get_int("moe_layer_freq", 1) == 0) {
       add_layer(model, i, "moe", moe(layer, c, scoring));
     } else {
-      add_layer(model, i, "mlp", std::make_unique<Mlp>(Sublayer{.norm = layer.norm("post_attention_layernorm", c.dim, c.eps)},
-                                                       load_swiglu(layer.at("mlp"), c.ffn, c.dim, c.activation)));
+      add_layer(model, i, "mlp",
+                std::make_unique<Mlp>(Sublayer{.norm = layer.norm("post_attention_layernorm", c.dim, c.eps)},
+                                      load_swiglu(layer.at("mlp"), c.ffn, c.dim, c.activation)));
     }
   }
   // Published checkpoints carry drafting layers behind the last one.
   for (int i = 0; i < j.get_int("num_nextn_predict_layers", 0); ++i) {
-    if (w.layer(c.layers + i).has("input_layernorm.weight")) w.skip("layers." + std::to_string(c.layers + i) + ".");
+    if (w.layer(c.layers + i).has("input_layernorm.weight"))
+      w.skip("layers." + std::to_string(c.layers + i) + ".");
   }
   return model;
 }
@@ -104,9 +121,18 @@ Model build_mistral4(const Weights& w) { return build(w, Scoring::kSoftmax); }
 
 std::vector<Family> mla_families() {
   return {
-      {"deepseek_v3", {"DeepseekV3ForCausalLM"}, {"deepseek_v3"}, "DeepSeek-V3 and R1 (drafting layers are left out)",
-       {"MLA", "MoE", "shared expert", "group-limited sigmoid routing"}, build_deepseek},
-      {"mistral4", {"Mistral4ForCausalLM"}, {"mistral4"}, "Mistral 4", {"MLA", "MoE", "shared expert", "YaRN"}, build_mistral4},
+      {"deepseek_v3",
+       {"DeepseekV3ForCausalLM"},
+       {"deepseek_v3"},
+       "DeepSeek-V3 and R1 (drafting layers are left out)",
+       {"MLA", "MoE", "shared expert", "group-limited sigmoid routing"},
+       build_deepseek},
+      {"mistral4",
+       {"Mistral4ForCausalLM"},
+       {"mistral4"},
+       "Mistral 4",
+       {"MLA", "MoE", "shared expert", "YaRN"},
+       build_mistral4},
   };
 }
 

@@ -1,5 +1,5 @@
-// The Qwen hybrids: qwen3_next, qwen3_5, qwen3_5_moe. Gated delta nets with full attention every few layers, dense or MoE
-// feed-forwards, and a multi-token-prediction head.
+// The Qwen hybrids: qwen3_next, qwen3_5, qwen3_5_moe. Gated delta nets with full attention every few layers,
+// dense or MoE feed-forwards, and a multi-token-prediction head.
 #include "model/families/qwen_hybrid.h"
 
 #include <cmath>
@@ -11,29 +11,37 @@
 namespace strata {
 namespace qwen {
 
-std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, std::shared_ptr<const Rope> rope, Sublayer sublayer,
+std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c,
+                                            std::shared_ptr<const Rope> rope, Sublayer sublayer,
                                             const AttentionExtras& extras) {
   const Weights a = w.at("self_attn");
-  const bool gated = w.config().get_bool("attn_output_gate", true), bias = w.config().get_bool("attention_bias", false);
+  const bool gated = w.config().get_bool("attn_output_gate", true),
+             bias = w.config().get_bool("attention_bias", false);
   const std::int64_t H = c.heads, Dh = c.head_dim, kv = std::int64_t{c.kv_heads} * Dh;
   // Each head's rows are query | gate.
-  const LinearPart q = gated ? LinearPart{"q_proj", H * 2 * Dh, head_rows(H, 2 * Dh, 0, Dh) + head_rows(H, 2 * Dh, Dh, Dh), bias}
+  const LinearPart q = gated ? LinearPart{"q_proj", H * 2 * Dh,
+                                          head_rows(H, 2 * Dh, 0, Dh) + head_rows(H, 2 * Dh, Dh, Dh), bias}
                              : LinearPart{"q_proj", H * Dh, {}, bias};
-  std::vector<LinearPart> parts{q, {.name = "k_proj", .outputs = kv, .bias = bias}, {.name = "v_proj", .outputs = kv, .bias = bias}};
+  std::vector<LinearPart> parts{
+      q, {.name = "k_proj", .outputs = kv, .bias = bias}, {.name = "v_proj", .outputs = kv, .bias = bias}};
   if (extras.indexer) {
-    parts.push_back({.name = "indexer.index_qk_proj", .outputs = std::int64_t{extras.indexer->heads + 1} * extras.indexer->dim});
+    parts.push_back({.name = "indexer.index_qk_proj",
+                     .outputs = std::int64_t{extras.indexer->heads + 1} * extras.indexer->dim});
   }
-  AttentionWeights weights{
-      .sublayer = std::move(sublayer),
-      .qkv = a.linear(std::move(parts), c.dim),
-      .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, H * Dh),
-      .q_norm = a.norm("q_norm", Dh, c.eps, kZeroCentred).weight,
-      .k_norm = a.norm("k_norm", Dh, c.eps, kZeroCentred).weight,
-      .norm_eps = c.eps,
-      .indexer = extras.indexer,
-      .rope = std::move(rope)};
-  const AttentionConfig config{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
-                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)), .skip = extras.skip, .gated = gated};
+  AttentionWeights weights{.sublayer = std::move(sublayer),
+                           .qkv = a.linear(std::move(parts), c.dim),
+                           .out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, H * Dh),
+                           .q_norm = a.norm("q_norm", Dh, c.eps, kZeroCentred).weight,
+                           .k_norm = a.norm("k_norm", Dh, c.eps, kZeroCentred).weight,
+                           .norm_eps = c.eps,
+                           .indexer = extras.indexer,
+                           .rope = std::move(rope)};
+  const AttentionConfig config{.heads = c.heads,
+                               .kv_heads = c.kv_heads,
+                               .head_dim = c.head_dim,
+                               .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
+                               .skip = extras.skip,
+                               .gated = gated};
   return std::make_unique<Attention>(config, std::move(weights));
 }
 
@@ -42,16 +50,20 @@ namespace {
 // The input projections in the order q | k | v | z | b | a, from either way of packing them.
 Linear delta_inputs(const Weights& a, const GatedDeltaNetConfig& g, std::int64_t dim) {
   const std::int64_t Hk = g.key_heads, Hv = g.value_heads, K = g.key_dim, V = g.value_dim, r = Hv / Hk;
-  std::vector<LinearPart> parts = {{.name = "in_proj_qkv", .outputs = 2 * Hk * K + Hv * V}, {.name = "in_proj_z", .outputs = Hv * V}};
+  std::vector<LinearPart> parts = {{.name = "in_proj_qkv", .outputs = 2 * Hk * K + Hv * V},
+                                   {.name = "in_proj_z", .outputs = Hv * V}};
   // Qwen3-Next: each key head's rows are q | k | v and z of its r value heads; and b | a of them.
   if (a.has("in_proj_qkvz.weight")) {
     const std::int64_t group = 2 * K + 2 * r * V;
-    parts = {{.name = "in_proj_qkvz", .outputs = Hk * group,
-              .rows = head_rows(Hk, group, 0, K) + head_rows(Hk, group, K, K) + head_rows(Hk, group, 2 * K, r * V) +
-                      head_rows(Hk, group, 2 * K + r * V, r * V)}};
+    parts = {{.name = "in_proj_qkvz",
+              .outputs = Hk * group,
+              .rows = head_rows(Hk, group, 0, K) + head_rows(Hk, group, K, K) +
+                      head_rows(Hk, group, 2 * K, r * V) + head_rows(Hk, group, 2 * K + r * V, r * V)}};
   }
   if (a.has("in_proj_ba.weight")) {
-    parts.push_back({.name = "in_proj_ba", .outputs = 2 * Hv, .rows = head_rows(Hk, 2 * r, 0, r) + head_rows(Hk, 2 * r, r, r)});
+    parts.push_back({.name = "in_proj_ba",
+                     .outputs = 2 * Hv,
+                     .rows = head_rows(Hk, 2 * r, 0, r) + head_rows(Hk, 2 * r, r, r)});
   } else {
     parts.insert(parts.end(), {{.name = "in_proj_b", .outputs = Hv}, {.name = "in_proj_a", .outputs = Hv}});
   }
@@ -60,13 +72,18 @@ Linear delta_inputs(const Weights& a, const GatedDeltaNetConfig& g, std::int64_t
 
 }  // namespace
 
-std::unique_ptr<TransformerLayer> delta_net(const Weights& w, const TextConfig& c, Sublayer sublayer, Activation gate) {
+std::unique_ptr<TransformerLayer> delta_net(const Weights& w, const TextConfig& c, Sublayer sublayer,
+                                            Activation gate) {
   const Json& j = w.config();
   const Weights a = w.at("linear_attn");
-  const GatedDeltaNetConfig g{.key_heads = j.get_int("linear_num_key_heads"), .value_heads = j.get_int("linear_num_value_heads"),
-                              .key_dim = j.get_int("linear_key_head_dim"), .value_dim = j.get_int("linear_value_head_dim"),
-                              .conv_width = j.get_int("linear_conv_kernel_dim", 4), .gate = gate};
-  const std::int64_t values = std::int64_t{g.value_heads} * g.value_dim, channels = 2 * std::int64_t{g.key_heads} * g.key_dim + values;
+  const GatedDeltaNetConfig g{.key_heads = j.get_int("linear_num_key_heads"),
+                              .value_heads = j.get_int("linear_num_value_heads"),
+                              .key_dim = j.get_int("linear_key_head_dim"),
+                              .value_dim = j.get_int("linear_value_head_dim"),
+                              .conv_width = j.get_int("linear_conv_kernel_dim", 4),
+                              .gate = gate};
+  const std::int64_t values = std::int64_t{g.value_heads} * g.value_dim,
+                     channels = 2 * std::int64_t{g.key_heads} * g.key_dim + values;
   GatedDeltaNetWeights weights{
       .sublayer = std::move(sublayer),
       .in = delta_inputs(a, g, c.dim),
@@ -89,8 +106,10 @@ std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c, Sub
     weights.shared = load_swiglu(m.at("shared_expert"), shared, c.dim, c.activation);
     weights.shared_gate = m.exact({{.name = "shared_expert_gate", .outputs = 1}}, c.dim);
   }
-  const MoeConfig config{.experts = experts, .top_k = j.get_int("num_experts_per_tok"),
-                         .normalise = j.get_bool("norm_topk_prob", true), .activation = c.activation};
+  const MoeConfig config{.experts = experts,
+                         .top_k = j.get_int("num_experts_per_tok"),
+                         .normalise = j.get_bool("norm_topk_prob", true),
+                         .activation = c.activation};
   return std::make_unique<Moe>(config, std::move(weights));
 }
 
@@ -106,17 +125,21 @@ namespace {
 
 using qwen::kZeroCentred;
 
-Sublayer after(const Weights& w, std::string_view norm, const TextConfig& c) { return {.norm = w.norm(norm, c.dim, c.eps, kZeroCentred)}; }
+Sublayer after(const Weights& w, std::string_view norm, const TextConfig& c) {
+  return {.norm = w.norm(norm, c.dim, c.eps, kZeroCentred)};
+}
 
 void add_feed_forward(Model& model, const Weights& w, const TextConfig& c, int block) {
   Sublayer sublayer = after(w, "post_attention_layernorm", c);
   if (w.has("mlp.gate.weight")) return add_layer(model, block, "moe", qwen::moe(w, c, std::move(sublayer)));
-  add_layer(model, block, "mlp", std::make_unique<Mlp>(std::move(sublayer), load_swiglu(w.at("mlp"), c.ffn, c.dim, c.activation)));
+  add_layer(model, block, "mlp",
+            std::make_unique<Mlp>(std::move(sublayer), load_swiglu(w.at("mlp"), c.ffn, c.dim, c.activation)));
 }
 
-// The head drafts from the token before a row and the row's own token: row j's entry is that of token j, at position j
-// (rotations are relative). Token 0 has no predecessor, so its entry is never seen.
-std::unique_ptr<const Model> mtp_head(const Model& target, const Weights& w, const TextConfig& c, const std::shared_ptr<const Rope>& rope) {
+// The head drafts from the token before a row and the row's own token: row j's entry is that of token j, at
+// position j (rotations are relative). Token 0 has no predecessor, so its entry is never seen.
+std::unique_ptr<const Model> mtp_head(const Model& target, const Weights& w, const TextConfig& c,
+                                      const std::shared_ptr<const Rope>& rope) {
   auto model = std::make_unique<Model>();
   model->architecture = "mtp";
   model->vocab_size = c.vocab;
@@ -125,11 +148,13 @@ std::unique_ptr<const Model> mtp_head(const Model& target, const Weights& w, con
   model->embedding = target.embedding;
   model->head = target.head;
   model->norm = w.norm("norm", c.dim, c.eps, kZeroCentred);
-  model->fusion = std::make_unique<const Fusion>(Fusion{.embedding_norm = w.norm("pre_fc_norm_embedding", c.dim, c.eps, kZeroCentred),
-                                                        .hidden_norm = w.norm("pre_fc_norm_hidden", c.dim, c.eps, kZeroCentred),
-                                                        .fc = w.linear({{.name = "fc", .outputs = c.dim}}, 2 * std::int64_t{c.dim})});
+  model->fusion = std::make_unique<const Fusion>(
+      Fusion{.embedding_norm = w.norm("pre_fc_norm_embedding", c.dim, c.eps, kZeroCentred),
+             .hidden_norm = w.norm("pre_fc_norm_hidden", c.dim, c.eps, kZeroCentred),
+             .fc = w.linear({{.name = "fc", .outputs = c.dim}}, 2 * std::int64_t{c.dim})});
   for (int i = 0; i < w.config().get_int("mtp_num_hidden_layers", 1); ++i) {
-    add_layer(*model, i, "attention", qwen::attention(w.layer(i), c, rope, after(w.layer(i), "input_layernorm", c), {.skip = 1}));
+    add_layer(*model, i, "attention",
+              qwen::attention(w.layer(i), c, rope, after(w.layer(i), "input_layernorm", c), {.skip = 1}));
     add_feed_forward(*model, w.layer(i), c, i);
   }
   return model;
@@ -158,12 +183,24 @@ Model build(const Weights& w) {
 
 std::vector<Family> qwen_hybrid_families() {
   return {
-      {"qwen3_next", {"Qwen3NextForCausalLM"}, {"qwen3_next"}, "Qwen3-Next: gated delta nets and gated attention",
-       {"hybrid", "MoE", "shared expert", "MTP"}, build},
-      {"qwen3_5", {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"}, {"qwen3_5_text", "qwen3_5"},
-       "Qwen3.5, dense: gated delta nets and gated attention", {"hybrid", "MTP", "M-RoPE"}, build},
-      {"qwen3_5_moe", {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"}, {"qwen3_5_moe_text", "qwen3_5_moe"},
-       "Qwen3.5, mixture of experts", {"hybrid", "MoE", "shared expert", "MTP", "M-RoPE"}, build},
+      {"qwen3_next",
+       {"Qwen3NextForCausalLM"},
+       {"qwen3_next"},
+       "Qwen3-Next: gated delta nets and gated attention",
+       {"hybrid", "MoE", "shared expert", "MTP"},
+       build},
+      {"qwen3_5",
+       {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"},
+       {"qwen3_5_text", "qwen3_5"},
+       "Qwen3.5, dense: gated delta nets and gated attention",
+       {"hybrid", "MTP", "M-RoPE"},
+       build},
+      {"qwen3_5_moe",
+       {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"},
+       {"qwen3_5_moe_text", "qwen3_5_moe"},
+       "Qwen3.5, mixture of experts",
+       {"hybrid", "MoE", "shared expert", "MTP", "M-RoPE"},
+       build},
   };
 }
 

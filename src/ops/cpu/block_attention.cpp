@@ -1,4 +1,5 @@
-// Attention of each row over chosen blocks of its sequence's tokens: the part of `attention` for sparse layers.
+// Attention of each row over chosen blocks of its sequence's tokens: the part of `attention` for sparse
+// layers.
 #include "ops/cpu/block_attention.h"
 
 #include <algorithm>
@@ -12,7 +13,8 @@
 namespace strata {
 
 void block_attention(const AttentionArgs& args, const Batch& batch, ThreadPool& threads) {
-  const std::int64_t heads = args.q[1], kv_heads = args.kv.k[2], head_dim = args.q[2], value_dim = args.out[2];
+  const std::int64_t heads = args.q[1], kv_heads = args.kv.k[2], head_dim = args.q[2],
+                     value_dim = args.out[2];
   const std::int64_t most = args.blocks.row_size();
   STRATA_CHECK(args.blocks.rows() == batch.shape.rows && args.block >= 1, "attention: blocks {} of {} tokens",
                args.blocks.shape().to_string(), args.block);
@@ -25,17 +27,21 @@ void block_attention(const AttentionArgs& args, const Batch& batch, ThreadPool& 
     std::fill_n(out, value_dim, 0.0F);
     if (slots[t] < 0) return;
     const std::int64_t s = sequence[t], p = start[s] + t - first[s], tail = (p + 1) / args.block * args.block;
-    float* entry = worker_scratch(static_cast<std::size_t>(2 * ((most + 1) * args.block + std::max(head_dim, value_dim))));
+    float* entry = worker_scratch(
+        static_cast<std::size_t>(2 * ((most + 1) * args.block + std::max(head_dim, value_dim))));
     float* scores = entry + std::max(head_dim, value_dim);
-    auto* keys = reinterpret_cast<std::int32_t*>(scores + (most + 1) * args.block);  // slots, in the order of tokens
+    auto* keys =
+        reinterpret_cast<std::int32_t*>(scores + (most + 1) * args.block);  // slots, in the order of tokens
     std::int64_t count = 0;
     const auto see = [&](std::int64_t from, std::int64_t to) {
       for (std::int64_t j = from; j < to; ++j) {
-        keys[count++] = batch.page_table.row<std::int32_t>(s)[j / kPageTokens] * kPageTokens + static_cast<std::int32_t>(j % kPageTokens);
+        keys[count++] = batch.page_table.row<std::int32_t>(s)[j / kPageTokens] * kPageTokens +
+                        static_cast<std::int32_t>(j % kPageTokens);
       }
     };
     const auto* blocks = args.blocks.row<std::int32_t>(t);
-    for (std::int64_t b = 0; b < most && blocks[b] >= 0; ++b) see(blocks[b] * args.block, (blocks[b] + 1) * args.block);
+    for (std::int64_t b = 0; b < most && blocks[b] >= 0; ++b)
+      see(blocks[b] * args.block, (blocks[b] + 1) * args.block);
     see(tail, p + 1);
 
     const float* q = args.q.row<float>(t) + h * head_dim;

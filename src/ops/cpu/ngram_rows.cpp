@@ -1,4 +1,5 @@
-// ngram_rows: the table rows of each row's hashed n-grams, with the last tokens of each sequence as its state.
+// ngram_rows: the table rows of each row's hashed n-grams, with the last tokens of each sequence as its
+// state.
 #include <algorithm>
 #include <vector>
 
@@ -19,10 +20,12 @@ struct NgramState {
 
   void load(int slot) {
     std::fill_n(last, kMostGram, -1);
-    for (int i = 1; slot >= 0 && i < args.n; ++i) last[i - 1] = static_cast<std::int64_t>(args.state.row<float>(slot)[args.n - 1 - i]) - 1;
+    for (int i = 1; slot >= 0 && i < args.n; ++i)
+      last[i - 1] = static_cast<std::int64_t>(args.state.row<float>(slot)[args.n - 1 - i]) - 1;
   }
   void store(int slot) {
-    for (int i = 1; i < args.n; ++i) args.state.row<float>(slot)[args.n - 1 - i] = static_cast<float>(last[i - 1] + 1);
+    for (int i = 1; i < args.n; ++i)
+      args.state.row<float>(slot)[args.n - 1 - i] = static_cast<float>(last[i - 1] + 1);
   }
   void push(std::int64_t token) {
     std::copy_backward(last, last + args.n - 1, last + args.n);
@@ -52,9 +55,12 @@ struct NgramState {
 }  // namespace
 
 void CpuOps::ngram_rows(const NgramArgs& args, const Batch& batch) {
-  STRATA_CHECK(args.n >= 2 && args.n <= kMostGram, "ngram_rows: grams of {} tokens, at most {}", args.n, kMostGram);
-  STRATA_CHECK((args.n - 1) * args.heads <= static_cast<int>(args.sizes.size()), "ngram_rows: {} hashes a row", (args.n - 1) * args.heads);
-  STRATA_CHECK(args.out.dtype() == DType::kI32 && args.out.rows() == batch.shape.rows && args.out.row_size() == (args.n - 1) * args.heads,
+  STRATA_CHECK(args.n >= 2 && args.n <= kMostGram, "ngram_rows: grams of {} tokens, at most {}", args.n,
+               kMostGram);
+  STRATA_CHECK((args.n - 1) * args.heads <= static_cast<int>(args.sizes.size()),
+               "ngram_rows: {} hashes a row", (args.n - 1) * args.heads);
+  STRATA_CHECK(args.out.dtype() == DType::kI32 && args.out.rows() == batch.shape.rows &&
+                   args.out.row_size() == (args.n - 1) * args.heads,
                "ngram_rows: out {}", args.out.shape().to_string());
   check_matrix("ngram_rows", "state", args.state, args.state.rows(), args.n - 1);
   const auto* tokens = batch.tokens.data<std::int32_t>();
@@ -62,7 +68,8 @@ void CpuOps::ngram_rows(const NgramArgs& args, const Batch& batch) {
     NgramState state{args, tokens};
     run_recurrence(recurrent_run(batch, static_cast<int>(s), args.state, args.tape), state);
   });
-  write_tapes(*threads_, batch, args.tape, [&](float* to, int row) { *to = static_cast<float>(tokens[row] + 1); });
+  write_tapes(*threads_, batch, args.tape,
+              [&](float* to, int row) { *to = static_cast<float>(tokens[row] + 1); });
 }
 
 }  // namespace strata
