@@ -57,6 +57,9 @@ Result<int> EngineCore::check(Request& r) const {
   return r.max_tokens < 0 ? limit : static_cast<int>(std::min<std::int64_t>(limit, std::int64_t{prompt} + r.max_tokens));
 }
 
+// Copying the metrics counts every cached page: often enough to watch, not in every step.
+constexpr auto kMetricsEvery = std::chrono::milliseconds(20);
+
 class Engine::Impl {
  public:
   Impl(std::shared_ptr<const Model> model, std::shared_ptr<Ops> ops, const ModelInfo& info, const EngineOptions& options)
@@ -83,7 +86,7 @@ class Engine::Impl {
       return tl::unexpected(limit.error());
     }
     if (draining_ || !healthy_) return bad_request(healthy_ ? "the server is shutting down" : "the engine has failed");
-    if (static_cast<int>(inbox_.size()) + metrics_.waiting >= max_waiting_) {
+    if (static_cast<int>(inbox_.size()) + waiting_ >= max_waiting_) {
       ++refused_;
       return bad_request(fmt::format("{} requests are waiting already", max_waiting_));
     }
@@ -134,10 +137,15 @@ class Engine::Impl {
     std::vector<RequestId> aborts;
     std::deque<std::unique_ptr<Sequence>> fresh;
     bool busy = false;
+    Clock::time_point published{};
     while (!stop.stop_requested()) {
       {
         std::unique_lock lock(mutex_);
-        metrics_ = core_.metrics();
+        waiting_ = core_.waiting();
+        if (const auto now = Clock::now(); !busy || now - published >= kMetricsEvery) {
+          metrics_ = core_.metrics();
+          published = now;
+        }
         if (!busy) {
           resting_ = inbox_.empty() && aborts_.empty();
           if (resting_) idle_.notify_all();
@@ -177,6 +185,7 @@ class Engine::Impl {
   std::deque<std::unique_ptr<Sequence>> inbox_;
   std::vector<RequestId> aborts_;
   EngineMetrics metrics_;
+  int waiting_ = 0;  // in the core, as of the last step
   std::uint64_t refused_ = 0;
   RequestId last_id_ = 0;
   bool draining_ = false, healthy_ = true, resting_ = false;

@@ -40,10 +40,9 @@ class EngineCore {
   bool step();
 
   const EngineMetrics& metrics();
+  int waiting() const { return static_cast<int>(scheduler_.waiting().size()); }
   int max_context() const { return info_.max_context; }
   Residency& residency() { return residency_; }
-  const std::vector<std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
-  std::span<const Memory> memory() const { return pools_.views(); }
 
  private:
   // A run being computed: what BatchRun does not say.

@@ -12,8 +12,6 @@ PoolSizes sizes_for(std::span<const StateSpec> specs, int max_sequences, int max
           .slots = 1 + 2 * max_sequences, .tapes = 0};
 }
 
-int argmax(std::span<const float> v) { return static_cast<int>(std::max_element(v.begin(), v.end()) - v.begin()); }
-
 }  // namespace
 
 ModelDrafter::ModelDrafter(std::shared_ptr<const Model> model, Runner& runner, int max_sequences, int max_context, DType kv_dtype,
@@ -66,7 +64,7 @@ void ModelDrafter::propose(std::span<const DraftWish> wishes) {
     if (going.empty()) return;
     const auto logits = runner_.fetch(out.logits);
     const auto V = static_cast<std::size_t>(model_->vocab_size);
-    for (std::size_t i = 0; i < going.size(); ++i) going[i].sequence->drafts.push_back(argmax(logits.subspan(i * V, V)));
+    for (std::size_t i = 0; i < going.size(); ++i) going[i].sequence->drafts.push_back(best_draft(logits.subspan(i * V, V)));
     std::erase_if(going, [&](const DraftWish& w) { return w.drafts <= k; });
     builder_.clear();
     for (const DraftWish& w : going) {

@@ -5,8 +5,6 @@
 namespace strata {
 namespace {
 
-int argmax(std::span<const float> v) { return static_cast<int>(std::max_element(v.begin(), v.end()) - v.begin()); }
-
 void pair(std::vector<int>& pairs, int from, int to) { pairs.insert(pairs.end(), {from, to}); }
 
 }  // namespace
@@ -115,7 +113,7 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
     const auto V = static_cast<std::size_t>(head_.vocab_size);
     const auto logits = out.logits.empty() ? std::span<const float>{} : runner_.fetch(out.logits);
     for (const Entering& e : entering) {
-      if (e.wish > pass) e.sequence->drafts.push_back(argmax(logits.subspan(V * logit++, V)));
+      if (e.wish > pass) e.sequence->drafts.push_back(best_draft(logits.subspan(V * logit++, V)));
       pair(last, e.row + e.count - 1, e.sequence->draft_index);
     }
     if (pass + 1 < depths()) copy(out.hidden, last, last_[static_cast<std::size_t>(pass)]);

@@ -170,17 +170,6 @@ void PrefixCache::clear() {
   roots_.clear();
 }
 
-void PrefixCache::forget(const std::string& root) {
-  const auto found = roots_.find(root);
-  if (found == roots_.end()) return;
-  std::vector<Node*> nodes;  // parents first
-  for (auto& [hash, node] : found->second.children) nodes.push_back(node.get());
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    for (auto& [hash, node] : nodes[i]->children) nodes.push_back(node.get());
-  }
-  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) remove(*it);
-}
-
 int PrefixCache::evictable_pages() const {
   return static_cast<int>(std::count_if(order_.begin(), order_.end(), [&](const Node* n) { return page_pool_.refs(n->page) == 1; }));
 }

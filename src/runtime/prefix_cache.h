@@ -49,7 +49,6 @@ class PrefixCache {
   bool evict_page();
   bool evict_slot();
   void clear();               // forgets all that is not in use elsewhere, and the rest too (references are given back)
-  void forget(const std::string& root);
 
   int pages() const { return static_cast<int>(order_.size()); }
   int snapshots() const { return snapshots_; }

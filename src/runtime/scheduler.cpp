@@ -93,7 +93,6 @@ void Scheduler::plan_admissions(Clock::time_point now, int prefill_rows, StepPla
     const int most = decoding_.empty() ? budget_ : std::min(budget_, prefill_rows - prefilled_);
     if (most <= 0 || !residency_.admit(*waiting_[taken])) break;
     Sequence& s = *waiting_[taken++];
-    s.admitted = now;
     running_.push_back(&s);
     plan.admitted.push_back(&s);
     const int rows = std::min(s.remaining(), most);

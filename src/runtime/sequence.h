@@ -37,7 +37,7 @@ struct Sequence {
   std::vector<TokenLogprob> prompt_logprobs;
   Usage usage;
 
-  Clock::time_point arrived, admitted, last_token;
+  Clock::time_point arrived, last_token;
   bool first_token_sent = false;
 
   int known() const { return static_cast<int>(tokens.size()); }

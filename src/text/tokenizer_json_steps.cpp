@@ -62,6 +62,20 @@ SplitRegex read_pattern(const JsonNode& node) {
   return compile(regex, regex.string());
 }
 
+// {"type": "Replace", "pattern", "content"}: of a normalizer or a decoder.
+template <typename Steps>
+void read_replace(const JsonNode& node, Steps& out) {
+  node.only({"type", "pattern", "content"});
+  std::string content(node.at("content").string());
+  const JsonNode pattern = node.at("pattern");
+  const auto text = pattern.find("String");
+  if (text && !text->string().empty()) {
+    out.add_replace_text(std::string(text->string()), std::move(content));
+  } else {
+    out.add_replace(read_pattern(pattern), std::move(content));
+  }
+}
+
 void read_normalizer(const JsonNode& node, Normalizer& out) {
   const std::string_view type = node.at("type").string();
   if (type == "Sequence") {
@@ -79,15 +93,7 @@ void read_normalizer(const JsonNode& node, Normalizer& out) {
     node.only({"type", "prepend"});
     out.add_prepend(std::string(node.at("prepend").string()));
   } else if (type == "Replace") {
-    node.only({"type", "pattern", "content"});
-    std::string content(node.at("content").string());
-    const JsonNode pattern = node.at("pattern");
-    const auto text = pattern.find("String");
-    if (text && !text->string().empty()) {
-      out.add_replace_text(std::string(text->string()), std::move(content));
-    } else {
-      out.add_replace(read_pattern(pattern), std::move(content));
-    }
+    read_replace(node, out);
   } else if (type == "Strip") {
     node.only({"type", "strip_left", "strip_right"});
     out.add_strip(node.at("strip_left").boolean(), node.at("strip_right").boolean());
@@ -169,15 +175,7 @@ void read_decoder_step(const JsonNode& node, TokenDecoder& out, bool& fused) {
     node.only({"type"});
     out.add_byte_fallback();
   } else if (type == "Replace") {
-    node.only({"type", "pattern", "content"});
-    std::string content(node.at("content").string());
-    const JsonNode pattern = node.at("pattern");
-    const auto text = pattern.find("String");
-    if (text && !text->string().empty()) {
-      out.add_replace_text(std::string(text->string()), std::move(content));
-    } else {
-      out.add_replace(read_pattern(pattern), std::move(content));
-    }
+    read_replace(node, out);
   } else if (type == "Metaspace") {
     const bool drop_first = read_prefix(node) != PreTokenizer::Prefix::kNever;
     out.add_metaspace(one_char(node.at("replacement")), drop_first);

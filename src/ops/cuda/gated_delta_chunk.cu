@@ -7,7 +7,8 @@
 //   D = T (beta V - diag(beta e^G r) K S),   O = diag(e^G p) Q S + P D,   S <- e^(G_n) S + K^T diag(e^(G_n - G) r) D
 // The first kernel computes T, P and the diagonals of all chunks at once; the second walks the chunks of a sequence with the
 // transposed state in registers: a warpgroup owns 64 value columns of a head, and every product has its left operand in
-// registers (S^T, the right side's transpose, D^T), so nothing passes through shared memory between them.
+// registers (S^T, the right side's transpose, D^T), so nothing passes through shared memory between them. A hard kernel, past 500 lines:
+// the two halves share the chunk's layout and its factors, and apart each would need the other's to be read.
 #include "ops/cuda/device/async.cuh"
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
