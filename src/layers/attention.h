@@ -43,6 +43,7 @@ class Attention final : public TransformerLayer {
  public:
   Attention(const AttentionConfig& config, AttentionWeights weights);
   StateSpec state() const override;
+  void linears(Linears& all) const override { all.add(w_.qkv, w_.out); }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

@@ -26,6 +26,7 @@ class GatedDeltaNet final : public TransformerLayer {
  public:
   GatedDeltaNet(const GatedDeltaNetConfig& config, GatedDeltaNetWeights weights);
   StateSpec state() const override;
+  void linears(Linears& all) const override { all.add(w_.in, w_.out); }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

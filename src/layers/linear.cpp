@@ -2,7 +2,19 @@
 
 namespace strata {
 
-void Linear::operator()(Tensor out, Tensor x, const Batch&, Ops& ops) const { ops.linear(out, x, *weight_, bias_); }
+namespace {
+
+// What the batch's adapters add to a matrix; null when every row is base or none of them adds to it.
+const LoraTable* adapters_of(const void* matrix, const Batch& batch) {
+  return batch.adapters.empty() ? nullptr : batch.lora->find(matrix);
+}
+
+}  // namespace
+
+void Linear::operator()(Tensor out, Tensor x, const Batch& batch, Ops& ops) const {
+  ops.linear(out, x, *weight_, bias_);
+  if (const LoraTable* table = adapters_of(this, batch)) ops.lora(out, x, *table, batch.adapters);
+}
 
 Tensor Linear::operator()(Tensor x, const Batch& batch, Ops& ops) const {
   return (*this)(x, batch, ops, ops.activation());
@@ -14,9 +26,10 @@ Tensor Linear::operator()(Tensor x, const Batch& batch, Ops& ops, DType dtype) c
   return out;
 }
 
-Tensor ExpertLinear::operator()(Tensor x, const Routing& routing, const Batch&, Ops& ops) const {
+Tensor ExpertLinear::operator()(Tensor x, const Routing& routing, const Batch& batch, Ops& ops) const {
   const Tensor out = ops.make({routing.expert.elements(), outputs()});
   ops.expert_linear(out, x, routing, weight_, bias_);
+  if (const LoraTable* table = adapters_of(this, batch)) ops.expert_lora(out, x, routing, *table, batch.adapters);
   return out;
 }
 

@@ -27,6 +27,7 @@ class Mamba2 final : public TransformerLayer {
  public:
   Mamba2(const Mamba2Config& config, Mamba2Weights weights);
   StateSpec state() const override;
+  void linears(Linears& all) const override { all.add(w_.in, w_.out); }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

@@ -8,10 +8,10 @@ Mla::Mla(const MlaConfig& config, MlaWeights weights) : config_(config), w_(std:
   STRATA_CHECK(w_.in.outputs() == queries + R + config.rope_dim, "mla input rows: {}", w_.in.outputs());
   STRATA_CHECK(w_.query_up.empty() || w_.query_up.outputs() == H * query, "q_b_proj rows: {}",
                w_.query_up.outputs());
-  STRATA_CHECK(w_.absorbed_key.shape == (Shape{H, R, config.nope_dim}), "absorbed key: {}",
-               w_.absorbed_key.shape.to_string());
-  STRATA_CHECK(w_.absorbed_value.shape == (Shape{H, config.value_dim, R}), "absorbed value: {}",
-               w_.absorbed_value.shape.to_string());
+  STRATA_CHECK(w_.absorbed_key.weight().shape == (Shape{H, R, config.nope_dim}), "absorbed key: {}",
+               w_.absorbed_key.weight().shape.to_string());
+  STRATA_CHECK(w_.absorbed_value.weight().shape == (Shape{H, config.value_dim, R}), "absorbed value: {}",
+               w_.absorbed_value.weight().shape.to_string());
   STRATA_CHECK(w_.out.inputs() == H * config.value_dim, "o_proj inputs: {}", w_.out.inputs());
   STRATA_CHECK(w_.rope->offset == R, "rope offset: {}, latent {}", w_.rope->offset, R);
 }
@@ -43,8 +43,7 @@ void Mla::forward(Residual& x, const Batch& batch, const Memory& memory, Ops& op
 
   // Each head's query in the latent's space, its rotary part behind.
   const Routing heads = ops.route_all(T, H);
-  const Tensor turned = ops.make({T * H, R});
-  ops.expert_linear(turned, q.columns(0, Dn), heads, w_.absorbed_key, {});
+  const Tensor turned = w_.absorbed_key(q.columns(0, Dn), heads, batch, ops);  // [T*H, R]
   const Tensor query = ops.make({T * H, R + Dr});
   ops.concat(query, turned, q.columns(Dn, Dr));
 
@@ -60,8 +59,7 @@ void Mla::forward(Residual& x, const Batch& batch, const Memory& memory, Ops& op
                   batch);
   ops.attention({.out = mixed, .q = q_heads, .kv = kv, .scale = config_.scale}, batch);
 
-  const Tensor values = ops.make({T * H, Dv});
-  ops.expert_linear(values, mixed.reshape({T * H, R}), heads, w_.absorbed_value, {});
+  const Tensor values = w_.absorbed_value(mixed.reshape({T * H, R}), heads, batch, ops);  // [T*H, Dv]
   w_.out(x.output(), values.reshape({T, H * Dv}), batch, ops);
   x.leave(w_.sublayer);
 }

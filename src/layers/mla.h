@@ -24,8 +24,8 @@ struct MlaWeights {
   Tensor query_norm;                 // [query latent]; empty when queries are projected straight
   Linear query_up;                   // [H * (nope | rope), query latent], or empty likewise
   Tensor latent_norm;                // [R]
-  Weight absorbed_key;               // [H, R, nope]: takes a query head into the latent's space
-  Weight absorbed_value;             // [H, value_dim, R]: takes the attended latent to the head's output
+  ExpertLinear absorbed_key;         // [H, R, nope]: takes a query head into the latent's space
+  ExpertLinear absorbed_value;       // [H, value_dim, R]: takes the attended latent to the head's output
   Linear out;                        // [D, H * value_dim]
   std::shared_ptr<const Rope> rope;  // offset R
 };
@@ -34,6 +34,7 @@ class Mla final : public TransformerLayer {
  public:
   Mla(const MlaConfig& config, MlaWeights weights);
   StateSpec state() const override;
+  void linears(Linears& all) const override { all.add(w_.in, w_.query_up, w_.absorbed_key, w_.absorbed_value, w_.out); }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

@@ -16,11 +16,13 @@ struct Ffn {
 
   // x [T, D] -> the input of `down` [T, F], in scratch.
   Tensor hidden(Tensor x, const Batch& batch, Ops& ops) const;
+  void linears(Linears& all) const { all.add(in, down); }
 };
 
 class Mlp final : public TransformerLayer {
  public:
   Mlp(Sublayer sublayer, Ffn ffn) : sublayer_(std::move(sublayer)), ffn_(std::move(ffn)) {}
+  void linears(Linears& all) const override { ffn_.linears(all); }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

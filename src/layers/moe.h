@@ -30,6 +30,11 @@ struct MoeWeights {
   Linear latent_in, latent_out;         // [L, D], [D, L]: the experts work on a projection of x; empty = on x
   std::optional<Ffn> shared;
   Linear shared_gate;                   // [1, D]: sigmoid of it scales the shared expert; empty = 1
+
+  void linears(Linears& all) const {
+    all.add(router, in, down, latent_in, latent_out, shared_gate);
+    if (shared) shared->linears(all);
+  }
 };
 
 // out [T, D] = the chosen experts of x [T, D], and the shared one; the router looks at `routed_by` [T, D].
@@ -38,6 +43,7 @@ void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config
 class Moe final : public TransformerLayer {
  public:
   Moe(const MoeConfig& config, MoeWeights weights) : config_(config), w_(std::move(weights)) {}
+  void linears(Linears& all) const override { w_.linears(all); }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

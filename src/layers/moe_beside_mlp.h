@@ -20,6 +20,10 @@ struct MoeBesideMlpWeights {
 class MoeBesideMlp final : public TransformerLayer {
  public:
   explicit MoeBesideMlp(MoeBesideMlpWeights weights) : w_(std::move(weights)) {}
+  void linears(Linears& all) const override {
+    w_.dense.linears(all);
+    w_.experts.linears(all);
+  }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

@@ -29,6 +29,7 @@ class NgramEmbedding final : public TransformerLayer {
   NgramEmbedding(const NgramEmbeddingConfig& config, NgramEmbeddingWeights weights)
       : config_(config), w_(std::move(weights)) {}
   StateSpec state() const override;
+  void linears(Linears& all) const override { all.add(w_.key, w_.value); }
   void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const override;
 
  private:

@@ -1,6 +1,7 @@
 // TransformerLayer: the contract every layer meets, whatever it mixes and whatever it remembers.
 #pragma once
 
+#include "layers/linear.h"
 #include "layers/residual.h"
 #include "ops/batch.h"
 #include "ops/memory.h"
@@ -15,6 +16,8 @@ class TransformerLayer {
  public:
   virtual ~TransformerLayer() = default;
   virtual StateSpec state() const { return Stateless{}; }
+  // Adds the matrices that adapters may add to; their addresses are those that forward() uses.
+  virtual void linears(Linears&) const {}
   virtual void forward(Residual& x, const Batch& batch, const Memory& memory, Ops& ops) const = 0;
 };
 

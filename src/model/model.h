@@ -38,6 +38,7 @@ class Model {
   std::string architecture;        // "Qwen3_5MoeForCausalLM"
   int vocab_size = 0, hidden_size = 0, max_context = 0;
 
+  std::string embedding_name;      // "embed_tokens"
   std::shared_ptr<const Weight> embedding;  // [V, D]
   float embedding_scale = 1;
   std::vector<NamedLayer> layers;
@@ -51,6 +52,8 @@ class Model {
   // The stream of a family with its own kind (hyper-connections); empty = Residual.
   std::function<std::unique_ptr<Residual>(Tensor x, Ops& ops)> make_residual;
 
+  // The matrices of all layers and the head; the embedding is not among them. Without those of `mtp`: drafts are the base's.
+  Linears linears() const;
   // What each layer keeps, in the order of `layers`; memory[i] is the pools' view for layer i.
   std::vector<StateSpec> states() const;
 

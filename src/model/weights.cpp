@@ -148,7 +148,7 @@ Linear Weights::fuse(std::vector<LinearPart> parts, std::int64_t inputs, std::op
           std::move(parts)};
 }
 
-std::pair<Weight, Weight> Weights::split_heads(std::string_view name, int heads, std::int64_t a,
+std::pair<ExpertLinear, ExpertLinear> Weights::split_heads(std::string_view name, int heads, std::int64_t a,
                                                std::int64_t b, std::int64_t inputs) const {
   const std::string file_name = full(name) + ".weight";
   Kept kept;
@@ -161,7 +161,12 @@ std::pair<Weight, Weight> Weights::split_heads(std::string_view name, int heads,
     first.pieces.back().transposed = true;
     add_pieces(second, whole, scales, {{h * (a + b) + a, b}}, kept);
   }
-  return {pack(first), pack(second)};
+  const LinearPart part{.name = full(name), .outputs = heads * (a + b), .head_stride = a + b};
+  LinearPart keys = part, values = part;
+  keys.rows = {{0, a}};
+  keys.transposed = true;
+  values.rows = {{a, b}};
+  return {ExpertLinear(pack(first), {}, {keys}), ExpertLinear(pack(second), {}, {values})};
 }
 
 void Weights::add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales,
@@ -235,7 +240,7 @@ ExpertLinear Weights::experts(int experts, std::vector<LinearPart> parts, std::s
   }
   // One name for the same rows, whatever the layout.
   for (LinearPart& part : parts) part.name = full("*." + part.name);
-  return {pack(matrix), {}, std::move(parts)};
+  return {pack(matrix), {}, std::move(parts), full(fused)};
 }
 
 }  // namespace strata

@@ -73,7 +73,7 @@ class Weights {
 
   // `name`.weight [heads * (a + b), inputs], each head's rows first | second, as two matrices a head: the
   // first turned round [heads, inputs, a], the second as it stands [heads, b, inputs].
-  std::pair<Weight, Weight> split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b,
+  std::pair<ExpertLinear, ExpertLinear> split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b,
                                         std::int64_t inputs) const;
 
   // Any other matrix made of host pieces, as the options say.

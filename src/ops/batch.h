@@ -5,6 +5,8 @@
 
 namespace strata {
 
+class LoraTables;  // ops/lora.h
+
 // Extents known to the host. Padded ones (CUDA graphs) may exceed what is used: padding rows have kv_slot -1 and belong
 // to a padding sequence that saves only into the dummy slot.
 struct BatchShape {
@@ -14,6 +16,7 @@ struct BatchShape {
   int saves = 0;          // N
   int longest_run = 0;    // most rows of one sequence
   int longest_context = 0;  // most tokens of one sequence after this step
+  bool adapters = false;    // some row has a LoRA adapter
   bool operator==(const BatchShape&) const = default;
 };
 
@@ -30,8 +33,12 @@ struct Batch {
   Tensor kv_slots;    // [T]    page * kPageTokens + offset, where row t's k and v go; -1 = padding row, writes nothing
   Tensor state_in;    // [S]    slot the recurrence starts from; -1 = zeros
   Tensor saves;       // [N, 2] (row, slot), rows ascending: after this row, keep the running state there
-  Tensor adapters;    // [T]    LoRA adapter of the row; -1 = base. Empty when every row is base
   Tensor logit_rows;  // [L]
+
+  // LoRA: empty tensors and null when every row is base.
+  Tensor adapters;        // [T]  adapter slot of the row; -1 = base
+  Tensor logit_adapters;  // [L]  likewise, of the logit rows
+  const LoraTables* lora = nullptr;  // what the slots add to each matrix
 
   // Lazy slots: a state kept as a base slot and a tape of the inputs of the rows since (verify moves one state read and
   // one write however many rows it checks). Empty tensors when no sequence uses a tape.

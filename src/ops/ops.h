@@ -13,6 +13,7 @@
 
 #include "ops/arena.h"
 #include "ops/batch.h"
+#include "ops/lora.h"
 #include "ops/memory.h"
 #include "ops/weight.h"
 #include "tensor/tensor.h"
@@ -206,6 +207,14 @@ class Ops {
   // The product of each row with its chosen experts: out [T*k, N]; x [T, K] (each row goes to its k experts) or [T*k, K];
   // w [E, N, K], bias [E, N] or empty.
   virtual void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) = 0;
+  // out[t] += B (A x[t]) with the pair of row t's adapter, adapters [T]; rows of -1, or whose adapter adds nothing here, stay
+  // as they are, bit for bit. x [T, K], or tokens [T] i32 of an embedding: A x is then row x[t] of A. Sums over K and R in a
+  // fixed order, x as it is whatever the type of the matrix adapted.
+  virtual void lora(Tensor out, Tensor x, const LoraTable& table, Tensor adapters) = 0;
+  // The same by (row, chosen expert): out [T*k, N], x [T, K] or [T*k, K], adapters [T].
+  virtual void expert_lora(Tensor out, Tensor x, const Routing& routing, const LoraTable& table, Tensor adapters) = 0;
+  // The pair of a slot from the next step on; null = none. It outlives its time in the table.
+  virtual void set_lora(LoraTable& table, int slot, const LoraPair* pair) = 0;
   // Chooses k experts a row; allocates the result as scratch.
   virtual Routing route(const RouteArgs& args, int k) = 0;
   // Every row to all experts, the j-th choice being expert j, with weights 1: products of one matrix a head (MLA), as

@@ -74,7 +74,13 @@ Batch BatchBuilder::batch() {
   b.state_in = view(state_in_);
   b.saves = view(saves_).reshape({b.shape.saves, 2});
   b.logit_rows = view(logit_rows_);
-  if (std::any_of(adapters_.begin(), adapters_.end(), [](int a) { return a >= 0; })) b.adapters = view(adapters_);
+  if (std::any_of(adapters_.begin(), adapters_.end(), [](int a) { return a >= 0; })) {
+    logit_adapters_.clear();
+    for (const int row : logit_rows_) logit_adapters_.push_back(adapters_[static_cast<std::size_t>(row)]);
+    b.shape.adapters = true;
+    b.adapters = view(adapters_);
+    b.logit_adapters = view(logit_adapters_);
+  }
   if (std::any_of(tape_.begin(), tape_.end(), [](int t) { return t >= 0; })) {
     b.tape = view(tape_);
     b.replay = view(replay_);

@@ -14,7 +14,7 @@ struct BatchRun {
   int start = 0;                 // index of the first row in its sequence
   std::span<const int> pages;    // covering start + tokens.size() tokens
   int state_in = -1;
-  int adapter = -1;
+  int adapter = -1;              // LoRA slot; -1 = base
   int tape = -1, replay = 0, state_out = -1;
 };
 
@@ -26,12 +26,13 @@ class BatchBuilder {
   int add(const BatchRun& run);
   void save(int row, int slot);      // rows in ascending order over all calls
   void want_logits(int row);         // likewise; at most once a row
+  // Its adapters are empty when all are -1; else whoever asked for them sets `lora`.
   Batch batch();
 
   int rows() const { return static_cast<int>(tokens_.size()); }
 
  private:
-  std::vector<int> tokens_, positions_, sequence_, first_ = {0}, start_, kv_slots_, state_in_, saves_, adapters_, logit_rows_;
+  std::vector<int> tokens_, positions_, sequence_, first_ = {0}, start_, kv_slots_, state_in_, saves_, adapters_, logit_rows_, logit_adapters_;
   std::vector<int> tape_, replay_, state_out_;
   std::vector<int> pages_, page_first_ = {0};  // of all sequences, packed; page_first_[s] is sequence s's first
   std::vector<int> page_table_;

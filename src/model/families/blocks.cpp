@@ -80,6 +80,7 @@ void load_ends(Model& model, const Weights& w, const TextConfig& config, float n
   model.vocab_size = config.vocab;
   model.hidden_size = config.dim;
   model.max_context = config.max_context;
+  model.embedding_name = w.full(names.embedding);
   model.embedding = w.table(names.embedding, config.vocab, config.dim);
   if (!names.norm.empty()) model.norm = w.norm(names.norm, config.dim, config.eps, norm_add);
   const bool own = w.has(names.head + ".weight");

@@ -87,8 +87,9 @@ ExpertLinear experts(const Weights& w, const std::string& name, int count,
     }
   }
   Weight weight = w.pack(matrix);
-  return {
-      std::move(weight), bias(w, name + "_bias", count, order), {{.name = w.full(name), .outputs = rows}}};
+  LinearPart part{.name = w.full("*." + name), .outputs = rows};
+  for (const std::int64_t row : order) part.rows.push_back({row, 1});
+  return {std::move(weight), bias(w, name + "_bias", count, order), {std::move(part)}, w.full(name)};
 }
 
 std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, int window,

@@ -73,6 +73,8 @@ Batch BatchUpload::send(const Batch& host) {
   batch.state_in = whole(host.state_in);
   batch.saves = whole(host.saves);
   batch.adapters = whole(host.adapters);
+  batch.logit_adapters = whole(host.logit_adapters);
+  batch.lora = host.lora;
   batch.logit_rows = whole(host.logit_rows);
   batch.tape = whole(host.tape);
   batch.replay = whole(host.replay);

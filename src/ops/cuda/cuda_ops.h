@@ -40,6 +40,9 @@ class CudaOps final : public Ops {
   void glu(Tensor out, Tensor gate_up, Activation activation, float limit) override;
   void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
   void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) override;
+  void lora(Tensor out, Tensor x, const LoraTable& table, Tensor adapters) override;
+  void expert_lora(Tensor out, Tensor x, const Routing& routing, const LoraTable& table, Tensor adapters) override;
+  void set_lora(LoraTable& table, int slot, const LoraPair* pair) override;
   Routing route(const RouteArgs& args, int k) override;
   void mix_streams(Tensor out, Tensor x, Tensor mix) override;
   void inject_streams(Tensor x, Tensor delta, Tensor weight) override;
