@@ -1,4 +1,7 @@
 // strata serve: the HTTP server over one model.
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -19,7 +22,7 @@ struct ServeFlags {
   ModelFlags model;
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;
-  std::vector<std::string> names, keys;
+  std::vector<std::string> names, keys, adapters;
   std::string key_file, max_body = "32MiB";
   int max_connections = 1024, max_in_flight = 1024;
   double drain_seconds = 30, header_seconds = 10, body_seconds = 60, write_seconds = 30, idle_seconds = 75;
@@ -48,6 +51,17 @@ ApiKeys keys_of(const ServeFlags& f) {
   return ApiKeys(std::move(keys));
 }
 
+// "polite=models/polite": the adapter in a folder under a name.
+void add_adapter(Service& service, const std::string& text) {
+  const std::size_t at = text.find('=');
+  const std::string name = text.substr(0, at);
+  if (at == std::string::npos || name.empty()) throw Error("--lora must be NAME=PATH, is '{}'", text);
+  if (std::find(service.names.begin(), service.names.end(), name) != service.names.end())
+    throw Error("--lora {}: that is the base model's name", text);
+  if (const auto loaded = service.generator->load_adapter(name, text.substr(at + 1), false); !loaded)
+    throw Error("--lora {}: {}", text, loaded.error().message);
+}
+
 int serve(const ServeFlags& f) {
   const ApiKeys keys = keys_of(f);
   const HttpLimits limits = limits_of(f);
@@ -60,6 +74,9 @@ int serve(const ServeFlags& f) {
   service.names = f.names.empty() ? std::vector<std::string>{generator.info().name} : f.names;
   service.max_in_flight = f.max_in_flight;
   service.started = unix_time();
+  for (const std::string& adapter : f.adapters) add_adapter(service, adapter);
+  boost::asio::thread_pool background(1);  // joined, its work done, before the engine goes
+  service.background = [&](std::function<void()> work) { boost::asio::post(background, std::move(work)); };
   App app(service, keys);
   HttpServer server(app, limits);
   service.http = &server.stats();
@@ -87,6 +104,16 @@ Command add_serve_command(CLI::App& root) {
       ->capture_default_str();
   app->add_option("--port,-p", f.port, "Port; 0 takes a free one")->capture_default_str();
   app->add_option("--served-model-name", f.names, "Ids the model is known by (default: its folder's name)");
+  app->add_option("--lora", f.adapters,
+                  "A LoRA adapter (a folder as PEFT writes it) and the model id it is known by: NAME=PATH "
+                  "(repeat for more)");
+  app->add_option("--max-loras", f.model.engine.max_loras,
+                  "LoRA adapters in use at once; more are loaded and take turns; 0 = none")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app->add_option("--max-lora-rank", f.model.engine.max_lora_rank, "Rank of a LoRA adapter at most")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   app->add_option("--api-key", f.keys, "A key callers must send (repeat for more)");
   app->add_option("--api-key-file", f.key_file, "A file with one key a line");
   app->add_option("--max-body", f.max_body, "Size of a request's body at most")->capture_default_str();

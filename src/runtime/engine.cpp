@@ -50,11 +50,29 @@ Result<int> EngineCore::check(Request& r) const {
   }
   if (r.max_tokens == 0 || r.max_tokens < -1) return bad_request("max_tokens must be at least 1", "max_tokens");
   if (RequestError bad = check_sampling(r.sampling, vocab); !bad.message.empty()) return tl::unexpected(std::move(bad));
-  if (!r.adapter.empty()) return bad_request(fmt::format("there is no adapter '{}'", r.adapter), "model");
   r.logprobs = std::clamp(r.logprobs, -1, vocab);
   r.prompt_logprobs = std::clamp(r.prompt_logprobs, -1, vocab);
   const int limit = std::min(info_.max_context, residency_.capacity());
   return r.max_tokens < 0 ? limit : static_cast<int>(std::min<std::int64_t>(limit, std::int64_t{prompt} + r.max_tokens));
+}
+
+Result<std::unique_ptr<Sequence>> EngineCore::prepare(Request request) const {
+  const auto limit = check(request);  // reads only what never changes
+  if (!limit) return tl::unexpected(limit.error());
+  auto s = std::make_unique<Sequence>();
+  if (!request.adapter.empty()) {
+    s->lora = adapters_.find(request.adapter);
+    if (s->lora == nullptr) return bad_request(fmt::format("there is no adapter '{}'", request.adapter), "model");
+    s->root = fmt::format("{}#{}", s->lora->name, s->lora->generation);
+  }
+  s->root += '\n' + request.cache_salt;
+  s->tokens = request.prompt;
+  s->limit = *limit;
+  s->seed = request.sampling.seed.value_or(0);
+  s->ends = info_.end_tokens;
+  s->ends.insert(s->ends.end(), request.stop_tokens.begin(), request.stop_tokens.end());
+  s->request = std::move(request);
+  return s;
 }
 
 // Copying the metrics counts every cached page: often enough to watch, not in every step.
@@ -79,26 +97,20 @@ class Engine::Impl {
   const ModelInfo& info() const { return info_; }
 
   Result<RequestId> submit(Request request, EventSink sink) {
-    auto limit = core_.check(request);  // reads only what never changes
+    auto prepared = core_.prepare(std::move(request));
     const std::lock_guard lock(mutex_);
-    if (!limit) {
+    if (!prepared) {
       ++refused_;
-      return tl::unexpected(limit.error());
+      return tl::unexpected(prepared.error());
     }
     if (draining_ || !healthy_) return bad_request(healthy_ ? "the server is shutting down" : "the engine has failed");
     if (static_cast<int>(inbox_.size()) + waiting_ >= max_waiting_) {
       ++refused_;
       return bad_request(fmt::format("{} requests are waiting already", max_waiting_));
     }
-    auto s = std::make_unique<Sequence>();
+    std::unique_ptr<Sequence> s = std::move(*prepared);
     s->id = ++last_id_;
-    s->tokens = request.prompt;
-    s->limit = *limit;
-    s->seed = request.sampling.seed ? *request.sampling.seed : (std::uint64_t{random_()} << 32 | random_());
-    s->ends = info_.end_tokens;
-    s->ends.insert(s->ends.end(), request.stop_tokens.begin(), request.stop_tokens.end());
-    s->root = request.adapter + '\n' + request.cache_salt;
-    s->request = std::move(request);
+    if (!s->request.sampling.seed) s->seed = std::uint64_t{random_()} << 32 | random_();
     s->sink = std::move(sink);
     s->arrived = Clock::now();
     const RequestId id = s->id;
@@ -112,6 +124,9 @@ class Engine::Impl {
     aborts_.push_back(id);
     wake_.notify_all();
   }
+
+  EngineCore& core() { return core_; }
+  const EngineCore& core() const { return core_; }
 
   EngineMetrics metrics() const {
     const std::lock_guard lock(mutex_);
@@ -200,6 +215,11 @@ Engine::~Engine() = default;
 const ModelInfo& Engine::info() const { return impl_->info(); }
 Result<RequestId> Engine::submit(Request request, EventSink sink) { return impl_->submit(std::move(request), std::move(sink)); }
 void Engine::abort(RequestId id) { impl_->abort(id); }
+Result<std::monostate> Engine::load_adapter(const std::string& name, const std::filesystem::path& folder, bool replace) {
+  return impl_->core().load_adapter(name, folder, replace);
+}
+bool Engine::unload_adapter(const std::string& name) { return impl_->core().adapters().remove(name); }
+std::vector<std::string> Engine::adapters() const { return impl_->core().adapters().names(); }
 EngineMetrics Engine::metrics() const { return impl_->metrics(); }
 bool Engine::healthy() const { return impl_->healthy(); }
 void Engine::drain() { impl_->drain(); }

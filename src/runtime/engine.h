@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
@@ -32,6 +33,8 @@ struct EngineOptions {
   std::shared_ptr<const Model> draft_model;
   int draft_tokens = 0;          // 0 = chosen by measured cost
   bool lazy_slots = true;        // verify on tapes; false = a slot for every row, for comparison
+  int max_loras = 8;             // LoRA adapters in use at once; 0 = none can be loaded
+  int max_lora_rank = 256;
 };
 
 // What callers need to know of the model without seeing it.
@@ -60,6 +63,12 @@ class Engine {
   Result<RequestId> submit(Request request, EventSink sink);
   // Its pages and slots are free within a step; the sink hears kAborted. Unknown ids are ignored.
   void abort(RequestId id);
+
+  // Reads a PEFT folder and gives the adapter a name that requests may use. A name that is taken is refused unless `replace`:
+  // then what runs goes on with the old one, and nothing cached under it serves the new one.
+  Result<std::monostate> load_adapter(const std::string& name, const std::filesystem::path& folder, bool replace = false);
+  bool unload_adapter(const std::string& name);  // what runs with it goes on; false: there is none of this name
+  std::vector<std::string> adapters() const;
 
   EngineMetrics metrics() const;       // a consistent copy
   bool healthy() const;                // false after an error the engine cannot continue from

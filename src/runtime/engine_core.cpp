@@ -43,6 +43,7 @@ ResidencyOptions size_pools(const Model& model, const EngineOptions& options, st
   r.prefix_cache = options.prefix_cache;
   r.needs_state = has_recurrent(std::span(specs).first(model.layers.size()));
   r.snapshot_interval_pages = options.snapshot_interval_pages;
+  r.adapter_slots = options.max_loras;
   const std::size_t page = MemoryPools::page_bytes(specs, options.kv_dtype), slot = MemoryPools::slot_bytes(specs);
   const bool lazy = options.speculate != "none" && options.lazy_slots && can_replay(std::span(specs).first(model.layers.size()));
   r.sizes.tapes = lazy ? options.max_sequences : 0;
@@ -75,6 +76,10 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
   info_.max_context = context_of(*model_, options);
   if (options.draft_tokens < 0 || options.draft_tokens >= kTapeRows) {
     throw Error("--draft-tokens must be auto or 1 to {}, is {}", kTapeRows - 1, options.draft_tokens);
+  }
+  if (options.max_loras > 0) {
+    bank_ = std::make_unique<LoraBank>(*model_, *ops_, LoraLimits{.adapters = options.max_loras, .rank = options.max_lora_rank});
+    in_bank_.resize(static_cast<std::size_t>(options.max_loras));
   }
   if (drafter) {
     drafter_ = drafter(*runner_);
@@ -134,6 +139,49 @@ void EngineCore::save_cache() {
     log::info("prefix cache: {} pages saved to {}", pages, options_.cache_file.string());
   } catch (const std::exception& e) {
     log::error("prefix cache not saved: {}", e.what());
+  }
+}
+
+Result<std::monostate> EngineCore::load_adapter(const std::string& name, const std::filesystem::path& folder, bool replace) {
+  if (bank_ == nullptr) return bad_request("adapters are off (--max-loras 0)", "lora_name");
+  if (name.empty()) return bad_request("an adapter needs a name", "lora_name");
+  const auto taken = [&] { return bad_request(fmt::format("there is an adapter '{}' already", name), "lora_name"); };
+  if (!replace && adapters_.find(name) != nullptr) return taken();
+  try {
+    LoraAdapter weights = load_lora_adapter(folder);
+    bank_->check(weights);
+    if (!adapters_.add(name, std::move(weights), replace)) return taken();
+  } catch (const Error& e) {
+    return bad_request(e.what(), "lora_path");
+  }
+  return {};
+}
+
+void EngineCore::page_adapters() {
+  if (bank_ == nullptr) return;
+  for (const std::uint64_t generation : adapters_.take_retired()) retired_.push_back(generation);
+  std::erase_if(retired_, [&](std::uint64_t generation) {
+    bool pinned = false;
+    const int slot = residency_.adapters().empty(generation, pinned);
+    if (slot >= 0) {
+      bank_->drop(slot);
+      in_bank_[static_cast<std::size_t>(slot)] = 0;
+    }
+    return !pinned;
+  });
+  for (Sequence* s : plan_.admitted) {
+    if (s->lora == nullptr) continue;
+    std::uint64_t& held = in_bank_[static_cast<std::size_t>(s->adapter)];
+    if (held == s->lora->generation) continue;
+    held = 0;
+    try {
+      bank_->put(s->adapter, s->lora->weights);
+      held = s->lora->generation;
+      ++metrics_.adapter_loads;
+    } catch (const Error& e) {  // no memory for it
+      std::erase_if(plan_.runs, [&](const Run& r) { return r.sequence == s; });
+      finish(*s, {.finish = FinishReason::kError, .error = e.what()});
+    }
   }
 }
 
@@ -206,6 +254,8 @@ bool EngineCore::step() {
     STRATA_CHECK(!plan_.preempted.empty() || !scheduler_.running().empty(), "{} sequences wait and none fits", sequences_.size());
     return true;
   }
+  page_adapters();
+  if (plan_.runs.empty()) return true;
   metrics_.split_steps += plan_.drafts_split ? 1 : 0;
   metrics_.step_seconds["schedule"] += seconds_since(now);
 
@@ -215,7 +265,8 @@ bool EngineCore::step() {
 
   auto mark = Clock::now();
   build();
-  const Batch batch = builder_.batch();
+  Batch batch = builder_.batch();
+  if (batch.shape.adapters) batch.lora = &bank_->tables();
   metrics_.step_seconds["batch"] += seconds_since(mark);
 
   mark = Clock::now();
@@ -297,6 +348,7 @@ const EngineMetrics& EngineCore::metrics() {
   m.pages_used = residency_.pages().held() - m.pages_cached;
   m.slots_total = residency_.slots().total() - 1;  // the dummy is nobody's
   m.slots_cached = residency_.cache().snapshots();
+  m.adapters_in_use = residency_.adapters().pinned();
   m.slots_used = residency_.slots().held() - 1 - m.slots_cached;
   m.cache_queries_tokens = residency_.counters().query_tokens;
   m.cache_hit_tokens = residency_.counters().hit_tokens;

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "model/lora_bank.h"
+#include "runtime/adapters.h"
 #include "runtime/batch_builder.h"
 #include "runtime/draft_policy.h"
 #include "runtime/drafter.h"
@@ -26,11 +28,17 @@ class EngineCore {
              const DrafterFactory& drafter = {});
   ~EngineCore();
 
-  // Checks what can be checked before the request waits; fills defaults (max_tokens, seed).
-  Result<int> check(Request& request) const;   // the token count it may reach
+  // Any thread: checks what can be checked before the request waits, and makes a sequence of it. Id, sink and time of arrival are
+  // the caller's to set, and the seed of a request that has none.
+  Result<std::unique_ptr<Sequence>> prepare(Request request) const;
   void add(std::unique_ptr<Sequence> sequence);
   void abort(RequestId id);
   void abort_all(const std::string& reason);
+
+  // Any thread: reads the folder, checks it against the model, and names it.
+  Result<std::monostate> load_adapter(const std::string& name, const std::filesystem::path& folder, bool replace);
+  AdapterRegistry& adapters() { return adapters_; }
+  const AdapterRegistry& adapters() const { return adapters_; }
 
   // The prefix cache in options.cache_file. A file that cannot be used is reported in the log and left alone.
   void restore_cache();
@@ -45,6 +53,7 @@ class EngineCore {
   Residency& residency() { return residency_; }
 
  private:
+  Result<int> check(Request& request) const;   // the token count it may reach; clamps what can be
   // A run being computed: what BatchRun does not say.
   struct Active {
     Run run;
@@ -61,6 +70,8 @@ class EngineCore {
     Event event;
   };
 
+  // Brings admitted sequences' adapters into their slots; empties those of adapters that are gone.
+  void page_adapters();
   void take_drafts(double& seconds, int& passes);
   void build();
   void build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run);
@@ -84,6 +95,10 @@ class EngineCore {
   ResidencyOptions residency_options_;
   MemoryPools pools_;
   Residency residency_;
+  AdapterRegistry adapters_;
+  std::unique_ptr<LoraBank> bank_;             // null: no adapters
+  std::vector<std::uint64_t> in_bank_;         // generation in each of its slots; 0 = none
+  std::vector<std::uint64_t> retired_;         // generations whose slots are to be emptied
   Scheduler scheduler_;
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<Drafter> drafter_;

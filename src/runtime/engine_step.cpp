@@ -189,6 +189,11 @@ void EngineCore::account(Active& a) {
   s.usage.drafted_tokens += a.drafts;
   s.usage.accepted_tokens += a.accepted;
   s.usage.verify_steps += a.drafts > 0 ? 1 : 0;
+  if (a.drafts > 0 && s.lora != nullptr) {
+    auto& drafts = metrics_.adapter_drafts[s.lora->name];
+    drafts.first += static_cast<std::uint64_t>(a.drafts);
+    drafts.second += static_cast<std::uint64_t>(a.accepted);
+  }
 }
 
 void EngineCore::deliver(Active& a, Clock::time_point now) {

@@ -7,7 +7,7 @@ namespace strata {
 
 Residency::Residency(const ResidencyOptions& options)
     : options_(options), pages_(options.sizes.pages), slots_(options.sizes.slots), tapes_(options.sizes.tapes),
-      cache_(pages_, slots_, options.needs_state) {
+      adapters_(options.adapter_slots), cache_(pages_, slots_, options.needs_state) {
   STRATA_CHECK(slots_.acquire() == kDummySlot, "the first slot is the dummy");
 }
 
@@ -30,6 +30,7 @@ bool Residency::grow(Sequence& sequence, int tokens) {
 
 bool Residency::admit(Sequence& s) {
   STRATA_CHECK(s.pages.empty() && s.slot < 0 && s.computed == 0, "sequence {} is admitted twice", s.id);
+  if (!adapter_fits(s)) return false;
   s.slot = acquire_slot();
   if (s.slot < 0) return false;
 
@@ -45,6 +46,7 @@ bool Residency::admit(Sequence& s) {
     release(s);
     return false;
   }
+  if (s.lora != nullptr) s.adapter = adapters_.acquire(s.lora->generation);
   s.tape = tapes_.acquire();  // none: the sequence verifies eagerly
   if (cached) {
     counters_.query_tokens += static_cast<std::uint64_t>(s.known());
@@ -93,6 +95,8 @@ void Residency::release(Sequence& s) {
   }
   if (s.tape >= 0) tapes_.release(s.tape);
   s.tape = -1;
+  if (s.adapter >= 0) adapters_.release(s.adapter);
+  s.adapter = -1;
   s.tape_rows = s.boundary_tokens = s.computed = 0;
   s.snapshots_at.clear();
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "runtime/adapters.h"
 #include "runtime/memory_pools.h"
 #include "runtime/prefix_cache.h"
 #include "runtime/ref_pool.h"
@@ -17,6 +18,7 @@ struct ResidencyOptions {
   bool prefix_cache = true;
   bool needs_state = false;          // the model has recurrent layers
   int snapshot_interval_pages = 16;  // of a long prompt; 0 = only at its end and at branches
+  int adapter_slots = 0;
 };
 
 // Numbers only: it touches no memory, so simulations run on it too. One thread.
@@ -29,6 +31,8 @@ class Residency {
   // Gives a waiting sequence what it needs to compute all it knows: the cached prefix it can take over, its pages, its slot.
   // False, and nothing is held, when that does not fit now.
   bool admit(Sequence& sequence);
+  // Whether its adapter would find a slot, others' in use staying where they are.
+  bool adapter_fits(const Sequence& sequence) const { return sequence.lora == nullptr || adapters_.fits(sequence.lora->generation); }
   // Pages so that `tokens` tokens fit, evicting cached ones. False: there are none; what it had stays.
   bool grow(Sequence& sequence, int tokens);
   // Offers the sequence's computed full pages to the cache, and its boundary snapshot with them when it `ends`.
@@ -50,6 +54,7 @@ class Residency {
   const PrefixCache& cache() const { return cache_; }
   RefPool& page_pool() { return pages_; }
   RefPool& slot_pool() { return slots_; }
+  AdapterSlots& adapters() { return adapters_; }
 
   struct Counters {
     std::uint64_t query_tokens = 0, hit_tokens = 0;
@@ -62,6 +67,7 @@ class Residency {
 
   ResidencyOptions options_;
   RefPool pages_, slots_, tapes_;
+  AdapterSlots adapters_;
   PrefixCache cache_;
   Counters counters_;
 };

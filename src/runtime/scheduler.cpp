@@ -88,11 +88,15 @@ void Scheduler::plan_prefills(int prefill_rows, StepPlan& plan) {
 void Scheduler::plan_admissions(Clock::time_point now, int prefill_rows, StepPlan& plan) {
   if (waiting_.empty() || !plan.preempted.empty()) return;
   sort_by_rank(waiting_, now);
-  std::size_t taken = 0;
-  while (taken < waiting_.size() && static_cast<int>(running_.size()) < options_.max_sequences) {
+  bool adapter_waits = false;
+  for (std::size_t i = 0; i < waiting_.size() && static_cast<int>(running_.size()) < options_.max_sequences; ++i) {
+    Sequence& s = *waiting_[i];
+    // One that waits for an adapter's slot lets base requests pass, but no other adapter: the next free slot is its own.
+    adapter_waits = adapter_waits || !residency_.adapter_fits(s);
+    if (adapter_waits && s.lora != nullptr) continue;
     const int most = decoding_.empty() ? budget_ : std::min(budget_, prefill_rows - prefilled_);
-    if (most <= 0 || !residency_.admit(*waiting_[taken])) break;
-    Sequence& s = *waiting_[taken++];
+    if (most <= 0 || !residency_.admit(s)) break;
+    waiting_[i] = nullptr;
     running_.push_back(&s);
     plan.admitted.push_back(&s);
     const int rows = std::min(s.remaining(), most);
@@ -100,7 +104,7 @@ void Scheduler::plan_admissions(Clock::time_point now, int prefill_rows, StepPla
     budget_ -= rows;
     prefilled_ += rows;
   }
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(taken));
+  std::erase(waiting_, nullptr);
 }
 
 }  // namespace strata

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "runtime/adapters.h"
 #include "runtime/request.h"
 #include "runtime/sampler.h"
 
@@ -15,7 +16,8 @@ struct Sequence {
   Request request;
   EventSink sink;
   std::string root;                 // of the prefix cache: adapter, generation and salt
-  int adapter = -1;                 // LoRA slot of its rows; -1 = base
+  std::shared_ptr<const Adapter> lora;  // null = base
+  int adapter = -1;                 // LoRA slot of its rows while it runs; -1 = base
   std::uint64_t seed = 0;
   int limit = 0;                    // tokens it may reach, prompt included
   std::vector<int> ends;            // its end tokens: the model's and the request's

@@ -141,10 +141,6 @@ class StreamedMessage final : public MessagesWriter {
   SseWriter sse_;
 };
 
-void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error) {
-  exchange->respond(error_response(ApiStyle::kAnthropic, error));
-}
-
 }  // namespace
 
 void anthropic_messages(Service& service, const std::shared_ptr<Exchange>& exchange) {

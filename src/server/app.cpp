@@ -42,6 +42,8 @@ App::App(Service& service, const ApiKeys& keys) : service_(service), keys_(keys)
   add("POST", "/v1/messages", anthropic_messages);
   add("POST", "/v1/messages/count_tokens", anthropic_count_tokens);
   add("GET", "/v1/models", list_models);
+  add("POST", "/v1/load_lora_adapter", load_lora_adapter);
+  add("POST", "/v1/unload_lora_adapter", unload_lora_adapter);
   add("POST", "/tokenize", tokenize);
   add("POST", "/detokenize", detokenize);
   add("GET", "/health", health, true);

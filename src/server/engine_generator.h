@@ -18,6 +18,12 @@ class EngineGenerator final : public Generator {
   void abort(RequestId id) override { engine_.abort(id); }
   EngineMetrics metrics() const override { return engine_.metrics(); }
   bool healthy() const override { return engine_.healthy(); }
+  Result<std::monostate> load_adapter(const std::string& name, const std::filesystem::path& folder,
+                                      bool replace) override {
+    return engine_.load_adapter(name, folder, replace);
+  }
+  bool unload_adapter(const std::string& name) override { return engine_.unload_adapter(name); }
+  std::vector<std::string> adapters() const override { return engine_.adapters(); }
 
  private:
   Engine& engine_;

@@ -14,6 +14,11 @@ class Generator {
   virtual void abort(RequestId id) = 0;
   virtual EngineMetrics metrics() const = 0;
   virtual bool healthy() const = 0;
+  // As Engine's.
+  virtual Result<std::monostate> load_adapter(const std::string& name, const std::filesystem::path& folder,
+                                              bool replace) = 0;
+  virtual bool unload_adapter(const std::string& name) = 0;
+  virtual std::vector<std::string> adapters() const = 0;
 };
 
 }  // namespace strata

@@ -89,6 +89,16 @@ void write_engine(MetricsText& out, const EngineMetrics& m) {
   total("accepted_tokens_total", "Drafted tokens accepted.", m.accepted);
   total("verify_steps_total", "Steps that verified drafts.", m.verify_steps);
   total("verify_rows_total", "Rows of verify passes.", m.verify_rows);
+  const auto by_adapter = [&](std::string_view name, std::string_view help, auto count) {
+    out.family(name, help, "counter");
+    for (const auto& [adapter, drafts] : m.adapter_drafts)
+      out.sample(name, metric_label("adapter", adapter), static_cast<double>(drafts.*count));
+  };
+  using Drafts = std::pair<std::uint64_t, std::uint64_t>;
+  by_adapter("adapter_drafted_tokens_total", "Tokens drafted, by LoRA adapter.", &Drafts::first);
+  by_adapter("adapter_accepted_tokens_total", "Drafted tokens accepted, by LoRA adapter.", &Drafts::second);
+  total("adapter_loads_total", "LoRA adapters brought into a slot.", m.adapter_loads);
+  out.gauge("adapters_in_use", "LoRA slots that running requests use.", m.adapters_in_use);
   const auto at_position = [&](std::string_view name, std::string_view help,
                                const std::vector<std::uint64_t>& values) {
     out.family(name, help, "counter");

@@ -3,11 +3,12 @@
 #include "server/handlers.h"
 
 namespace strata {
-namespace {
 
 void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error) {
-  exchange->respond(error_response(ApiStyle::kOpenAi, error));
+  exchange->respond(error_response(style_of(exchange->request().path), error));
 }
+
+namespace {
 
 // Both OpenAI's fields and Anthropic's ("type", "display_name", "created_at"), so that either client reads
 // it.
@@ -29,7 +30,7 @@ Json model_json(const Service& service, const std::string& name, bool adapter) {
 void list_models(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Json data = Json::array();
   for (const std::string& name : service.names) data.push_back(model_json(service, name, false));
-  for (const std::string& name : service.adapters) data.push_back(model_json(service, name, true));
+  for (const std::string& name : service.generator->adapters()) data.push_back(model_json(service, name, true));
   constexpr std::string_view kOne = "/v1/models/";
   const std::string& path = exchange->request().path;
   if (!path.starts_with(kOne))

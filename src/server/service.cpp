@@ -9,6 +9,7 @@ namespace strata {
 
 tl::expected<std::string, ApiError> Service::adapter_of(const std::optional<std::string>& model) const {
   if (!model || std::find(names.begin(), names.end(), *model) != names.end()) return std::string();
+  const std::vector<std::string> adapters = generator->adapters();
   if (std::find(adapters.begin(), adapters.end(), *model) != adapters.end()) return *model;
   return tl::unexpected<ApiError>(
       ApiError{404,

@@ -26,8 +26,8 @@ struct Service {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null when the model has none
   std::vector<std::string> names;                     // the model's ids; the first one is answered with
-  std::vector<std::string> adapters;                  // LoRA adapters' names, each a model id too
   ConstraintMaker make_constraint;                    // unset: structured output is refused
+  std::function<void(std::function<void()>)> background;  // runs long work off the io thread; unset: at once, on it
   int max_in_flight = 1024;                           // choices being generated
   std::int64_t started = 0;                           // Unix time
 

@@ -53,21 +53,14 @@ class EngineFixture {
 
   // -1 when refused (then `error` says why).
   int submit(Request request) {
-    auto limit = core_.check(request);
-    if (!limit) {
-      error = limit.error().message;
+    auto prepared = core_.prepare(std::move(request));
+    if (!prepared) {
+      error = prepared.error().message;
       return -1;
     }
-    auto s = std::make_unique<Sequence>();
+    std::unique_ptr<Sequence> s = std::move(*prepared);
     const int id = static_cast<int>(answers.size());
     s->id = static_cast<RequestId>(id);
-    s->tokens = request.prompt;
-    s->limit = *limit;
-    s->seed = request.sampling.seed.value_or(0);
-    s->ends = info_.end_tokens;
-    s->ends.insert(s->ends.end(), request.stop_tokens.begin(), request.stop_tokens.end());
-    s->root = request.adapter + '\n' + request.cache_salt;
-    s->request = std::move(request);
     s->arrived = Clock::now();
     s->sink = [this, id](Event&& e) {
       Answer& a = answers[static_cast<std::size_t>(id)];

@@ -60,7 +60,7 @@ class ApiTest : public testing::Test {
     engine_ = std::make_unique<FakeEngine>(info, [this](const Request& request) { return script_(request); });
     service_.generator = engine_.get();
     service_.names = {"tiny"};
-    service_.adapters = {"polite"};
+    (void)engine_->load_adapter("polite", "good", false);
     if (configure) configure();
     app_ = std::make_unique<App>(service_, keys_);
     server_ = std::make_unique<HttpServer>(*app_, limits_);

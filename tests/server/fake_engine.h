@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -33,6 +34,20 @@ class FakeEngine final : public Generator {
 
   const ModelInfo& info() const override { return info_; }
   bool healthy() const override { return healthy_flag; }
+  Result<std::monostate> load_adapter(const std::string& name, const std::filesystem::path& folder, bool replace) override {
+    std::lock_guard lock(mutex_);
+    if (folder != "good") return bad_request("no adapter there", "lora_path");
+    if (!loaded_.insert(name).second && !replace) return bad_request("there is one already", "lora_name");
+    return {};
+  }
+  bool unload_adapter(const std::string& name) override {
+    std::lock_guard lock(mutex_);
+    return loaded_.erase(name) > 0;
+  }
+  std::vector<std::string> adapters() const override {
+    std::lock_guard lock(mutex_);
+    return {loaded_.begin(), loaded_.end()};
+  }
 
   Result<RequestId> submit(Request request, EventSink sink) override {
     if (request.prompt.empty()) return bad_request("the prompt is empty", "prompt");
@@ -170,6 +185,7 @@ class FakeEngine final : public Generator {
   std::condition_variable wake_;
   std::map<RequestId, Running> running_;
   std::vector<RequestId> aborts_;
+  std::set<std::string> loaded_;
   std::map<std::string, std::uint64_t> outcomes_;
   std::vector<Request> submitted;
   RequestId last_id_ = 0;
