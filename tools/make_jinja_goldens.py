@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Records what Python's jinja2, set up as transformers does for chat templates, renders for a few thousand templates.
 
-Writes tests/text/golden/jinja/*.json, read by tests/text/jinja_golden_test.cpp. Needs jinja2 3.1.6 or later.
-With --check it writes nothing and fails if the files are not what it would write.
+Writes tests/text/golden/jinja.tar.xz, read by tests/text/jinja_golden_test.cpp. Needs jinja2 3.1.6 or later.
+With --check it writes nothing and fails if the files in it are not what it would write.
 """
 
 import datetime
+import io
 import json
 import pathlib
 import re
 import sys
+import tarfile
 
 try:
     import jinja2
@@ -88,8 +90,8 @@ def environment():
     return env
 
 
-def record(name, cases, check):
-    """cases: (template, context) pairs. A case that fails in Python is recorded as null and must fail here too."""
+def record(name, cases):
+    """The file's name and bytes. cases: (template, context) pairs. A case that fails in Python is recorded as null and must fail here too."""
     env = environment()
     templates, contexts, compiled, lines, out = {}, {}, {}, {}, []
     seen = set()
@@ -121,29 +123,34 @@ def record(name, cases, check):
             continue  # an object's address; a complex number, which the engine does not have
         out.append([t, c, result])
     golden = {"templates": list(templates), "contexts": [json.loads(c) for c in contexts], "cases": out, "lines": lines}
-    path = ROOT / "tests" / "text" / "golden" / "jinja" / f"{name}.json"
     body = ",\n".join(
         f"{json.dumps(key)}: [\n" + ",\n".join(json.dumps(x, ensure_ascii=False) for x in value) + "\n]"
         if isinstance(value, list)
         else f"{json.dumps(key)}: {json.dumps(value)}"
         for key, value in golden.items()
     )
-    text = "{\n" + body + "\n}\n"
-    if check and path.read_text(encoding="utf-8") != text:
-        sys.exit(f"{path}: not what jinja2 {jinja2.__version__} renders")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not check:
-        path.write_text(text, encoding="utf-8")
+    data = ("{\n" + body + "\n}\n").encode()
     failed = sum(case[2] is None for case in out)
-    print(f"{name}: {len(out)} cases, {failed} of them errors, {path.stat().st_size} bytes")
+    print(f"{name}: {len(out)} cases, {failed} of them errors, {len(data)} bytes")
+    return f"{name}.json", data
 
 
 def main():
-    check = sys.argv[1:] == ["--check"]
-    record("snippets", snippet_cases(), check)
-    record("generated", generated_cases(), check)
-    record("chats", chat_cases(ROOT), check)
-    record("programs", program_cases(), check)
+    archive = ROOT / "tests" / "text" / "golden" / "jinja.tar.xz"
+    files = dict([record("chats", chat_cases(ROOT)), record("generated", generated_cases()),
+                  record("programs", program_cases()), record("snippets", snippet_cases())])
+    if sys.argv[1:] == ["--check"]:
+        with tarfile.open(archive) as there:
+            old = {member.name: there.extractfile(member).read() for member in there}
+        if old != files:
+            wrong = [name for name in old.keys() | files.keys() if old.get(name) != files.get(name)]
+            sys.exit(f"{archive}: {', '.join(sorted(wrong))}: not what jinja2 {jinja2.__version__} renders")
+        return
+    with tarfile.open(archive, "w:xz", preset=9) as out:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            out.addfile(member, io.BytesIO(data))
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ void answer_all(std::vector<Case>& cases, Loaded& model, const EvalFlags& f) {
     while (next < cases.size() && static_cast<int>(running.size()) < f.batch) {
       Request r;
       r.prompt = cases[next].prompt;
+      r.adapter = model.adapter;
       r.max_tokens = f.max_tokens;
       r.sampling.temperature = 0;
       running.emplace_back(next++, std::make_unique<Generation>(*model.engine, std::move(r)));
@@ -184,6 +185,7 @@ Command add_eval_command(CLI::App& root) {
   auto* app = root.add_subcommand("eval", "Run conversations with known answers and score them");
   auto f = std::make_shared<EvalFlags>();
   add_model_flags(*app, f->model);
+  add_lora_flag(*app, f->model);
   app->add_option("--cases", f->cases, "JSON lines: task, messages, want, and the reference's answer as got")->required();
   app->add_flag("--json", f->json, "Print one JSON object");
   app->add_option("--chunk", f->chunk, "Rows of a step at most: prompts are computed in chunks of this size")->check(CLI::PositiveNumber);

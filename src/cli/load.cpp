@@ -94,6 +94,10 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_flag("--no-prefix-cache", f.no_prefix_cache, "Do not reuse what earlier requests computed");
 }
 
+void add_lora_flag(CLI::App& app, ModelFlags& f) {
+  app.add_option("--lora", f.lora, "A PEFT adapter (a folder) that every answer is computed with")->check(CLI::ExistingDirectory);
+}
+
 std::size_t parse_bytes(const std::string& text) {
   std::size_t end = 0;
   double value = -1;
@@ -175,6 +179,10 @@ Loaded load(const ModelFlags& flags) {
   out.tokenizer = load_tokenizer(model_path(flags));
   out.chat_template = load_template(model_path(flags));
   out.engine = std::make_shared<Engine>(model.model, model.ops, model.info, options);
+  if (!flags.lora.empty()) {
+    out.adapter = "lora";
+    if (const auto loaded = out.engine->load_adapter(out.adapter, flags.lora); !loaded) throw Error("--lora: {}", loaded.error().message);
+  }
   return out;
 }
 

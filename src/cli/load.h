@@ -23,10 +23,12 @@ struct ModelFlags {
   std::string memory = "1GiB";
   std::string draft_tokens = "auto";
   bool no_prefix_cache = false;
+  std::string lora;               // a PEFT adapter for every answer; empty = none
   EngineOptions engine;
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);
+void add_lora_flag(CLI::App& app, ModelFlags& flags);
 
 // A model with what it is run by, before an engine owns it.
 struct LoadedModel {
@@ -39,6 +41,7 @@ struct Loaded {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null when the model has none
+  std::string adapter;                                // of --lora, for requests to name; empty = base
 };
 
 // Throw Error. A large checkpoint shows a progress bar on a terminal's stderr.

@@ -56,6 +56,7 @@ class Chat {
     const auto started = Clock::now();
     Request request;
     request.prompt = std::move(prompt);
+    request.adapter = loaded_.adapter;
     request.max_tokens = flags_.max_tokens;
     request.sampling = loaded_.engine->info().defaults;
     if (flags_.temperature) request.sampling.temperature = *flags_.temperature;
@@ -171,6 +172,7 @@ Command add_run_command(CLI::App& root) {
   auto f = std::make_shared<RunFlags>();
   f->model.engine.max_sequences = 1;
   add_model_flags(*app, f->model);
+  add_lora_flag(*app, f->model);
   app->add_option("PROMPT", f->prompt, "Answer this and exit; without it, chat");
   app->add_option("--system", f->system, "System message");
   app->add_option("--temperature", f->temperature, "0 = greedy (default: the model's suggestion)")->check(CLI::NonNegativeNumber);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 
@@ -128,17 +129,30 @@ LoraBank::LoraBank(const Model& model, Ops& ops, const LoraLimits& limits) : ops
                                           .rows = rows_of({.name = "", .outputs = table.inputs()}),
                                           .embedding = true,
                                           .scale = model.embedding_scale});
+  std::map<const void*, std::set<std::string>> names;  // each may have lines of its own
   for (const auto& [name, sites] : sites_) {
-    for (const Site& site : sites) ops_.set_lora(tables_.add(site.matrix, limits.adapters), 0, nullptr);
+    for (const Site& site : sites) names[site.matrix].insert(name);
+  }
+  for (const auto& [matrix, of] : names) {
+    LoraTable& tab =
+        tables_.add(matrix, limits.adapters, limits.rank * static_cast<int>(of.size()), matrix == &table);
+    for (int slot = 0; slot < limits.adapters; ++slot) ops_.set_lora(tab, slot, nullptr);
   }
 }
 
 LoraBank::~LoraBank() = default;
 
+std::vector<std::string> LoraBank::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, sites] : sites_) out.push_back(name);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 std::size_t LoraBank::bytes(int slot) const { return held_.at(static_cast<std::size_t>(slot)).bytes; }
 
 std::vector<LoraBank::Block> LoraBank::place(const LoraAdapter& adapter) const {
-  std::map<std::pair<const void*, const std::vector<Site>*>, Block> blocks;
+  std::map<std::pair<const void*, std::string>, Block> blocks;  // by matrix and published name
   for (const LoraTarget& target : adapter.targets) {
     const auto refuse = [&](const std::string& why) {
       throw Error("{}: {}: {}", adapter.origin, target.name, why);
@@ -156,7 +170,7 @@ std::vector<LoraBank::Block> LoraBank::place(const LoraAdapter& adapter) const {
     if (found == sites_.end()) refuse("the model has no matrix of this name that an adapter can add to");
     for (const Site& site : found->second) {
       const int stacked = site.head_stride > 0 || expert >= 0 ? 0 : site.experts;
-      if (target.experts != stacked)
+      if (std::max(target.experts, 1) != std::max(stacked, 1))
         refuse(fmt::format("{} experts, the model has {}", target.experts, stacked));
       if (expert >= std::max(site.experts, 0)) refuse(fmt::format("expert {} of {}", expert, site.experts));
       if (target.embedding != site.embedding)
@@ -170,7 +184,7 @@ std::vector<LoraBank::Block> LoraBank::place(const LoraAdapter& adapter) const {
       }
       if (straight && around && target.either_way)
         refuse("A and B fit either way round, and only PEFT from 0.19 on (peft_version) says which is meant");
-      Block& block = blocks[{site.matrix, &found->second}];
+      Block& block = blocks[{site.matrix, found->first}];
       if (std::find(block.sites.begin(), block.sites.end(), &site) == block.sites.end())
         block.sites.push_back(&site);
       const std::pair entry(expert, &target);
@@ -261,14 +275,12 @@ void LoraBank::put(int slot, const LoraAdapter& adapter) {
     at = end;
   }
   Slot& held = held_[static_cast<std::size_t>(slot)] = std::move(packed);
-  for (const auto& [matrix, pair] : held.pairs)
-    ops_.set_lora(tables_.add(matrix, limits_.adapters), slot, &pair);
+  for (const auto& [matrix, pair] : held.pairs) ops_.set_lora(tables_.at(matrix), slot, &pair);
 }
 
 void LoraBank::drop(int slot) {
   Slot& held = held_.at(static_cast<std::size_t>(slot));
-  for (const auto& [matrix, pair] : held.pairs)
-    ops_.set_lora(tables_.add(matrix, limits_.adapters), slot, nullptr);
+  for (const auto& [matrix, pair] : held.pairs) ops_.set_lora(tables_.at(matrix), slot, nullptr);
   held = {};
 }
 

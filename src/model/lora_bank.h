@@ -35,6 +35,8 @@ class LoraBank {
   void put(int slot, const LoraAdapter& adapter);
   void drop(int slot);
 
+  // Published names that targets may have, sorted; those of one expert with "*" for its number.
+  std::vector<std::string> names() const;
   int slots() const { return limits_.adapters; }
   const LoraLimits& limits() const { return limits_; }
   std::size_t bytes(int slot) const;  // packed; 0 = empty

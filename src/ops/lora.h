@@ -25,9 +25,12 @@ struct LoraPair {
 // One matrix's adapters. Its address, and that of what a backend keeps in `device`, stay as adapters come and
 // go, so that a captured step replays with the new ones.
 struct LoraTable {
-  explicit LoraTable(int slots) : pairs(static_cast<std::size_t>(slots)) {}
+  LoraTable(int slots, int most_lines, bool of_embedding = false)
+      : pairs(static_cast<std::size_t>(slots)), lines(most_lines), embedding(of_embedding) {}
   std::vector<const LoraPair*> pairs;  // by slot; null = adds nothing
-  Buffer device;                       // a backend's own form, or empty
+  int lines;                           // R of a pair at most
+  bool embedding;
+  Buffer device;  // a backend's own form, or empty
 };
 
 // The tables of a model's matrices. Keys are the addresses of the Linear, ExpertLinear or embedding (a
@@ -39,7 +42,10 @@ class LoraTables {
     const auto found = tables_.find(matrix);
     return found == tables_.end() ? nullptr : &found->second;
   }
-  LoraTable& add(const void* matrix, int slots) { return tables_.try_emplace(matrix, slots).first->second; }
+  LoraTable& add(const void* matrix, int slots, int lines, bool embedding) {
+    return tables_.try_emplace(matrix, slots, lines, embedding).first->second;
+  }
+  LoraTable& at(const void* matrix) { return tables_.at(matrix); }
 
  private:
   std::unordered_map<const void*, LoraTable> tables_;  // values do not move

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The embedded model answers its evaluation like the reference implementation, however its requests are run.
+"""The embedded model answers its evaluation like the reference implementation, with adapters and without, however its requests are run.
 
 usage: eval_test.py STRATA SOURCE
 """
@@ -44,6 +44,22 @@ class Eval(unittest.TestCase):
         self.assertEqual(whole["answers_sha256"], rows["answers_sha256"])
         # The digest can differ: another set of answers has another one.
         self.assertNotEqual(whole["answers_sha256"], evaluate(MODEL / "eval.jsonl", "--limit", "59")["answers_sha256"])
+
+    def test_adapters_answer_as_with_peft(self):
+        base = evaluate(MODEL / "lora/bracket/eval.jsonl", "--batch", "16")
+        self.assertLess(base["same_as_reference"], 0.1)  # the adapter shows in every answer
+        for name in ("bracket", "polite"):
+            folder = MODEL / "lora" / name
+            want = json.loads((folder / "eval.json").read_text())
+            digests = set()
+            for flags in (["--batch", "16"], ["--batch", "3", "--chunk", "17", "--speculate", "mtp", "--draft-tokens", "3"]):
+                result = evaluate(folder / "eval.jsonl", "--lora", str(folder), *flags)
+                self.assertEqual(result["cases"], 144)
+                self.assertGreaterEqual(result["same_as_reference"], 0.98, name)
+                for task, accuracy in result["accuracy"].items():
+                    self.assertLessEqual(abs(accuracy - want[task]), 0.1, f"{name} {task}")
+                digests.add(result["answers_sha256"])
+            self.assertEqual(len(digests), 1, name)
 
     def test_facts_hidden_in_long_texts(self):
         result = evaluate(MODEL / "eval_long.jsonl", "--batch", "4")

@@ -102,8 +102,9 @@ Tensor PackedBatch::keep(Ints values, const Shape& shape) {
   return {kept.data(), DType::kI32, shape};
 }
 
-PackedBatch::PackedBatch(std::span<const Piece> pieces) {
-  Ints tokens, positions, sequence, first{0}, start, kv_slots, state_in, saves, tape, replay, state_out;
+PackedBatch::PackedBatch(std::span<const Piece> pieces, const LoraTables* lora) {
+  Ints adapters, tokens, positions, sequence, first{0}, start, kv_slots, state_in, saves, tape, replay,
+      state_out;
   std::size_t max_pages = 1;
   bool lazy = false;
   BatchShape& shape = batch_.shape;
@@ -118,6 +119,7 @@ PackedBatch::PackedBatch(std::span<const Piece> pieces) {
     for (std::size_t i = 0; i < p.tokens.size(); ++i) {
       const int index = p.start + static_cast<int>(i);
       tokens.push_back(p.tokens[i]);
+      adapters.push_back(p.adapter);
       positions.push_back(index);
       sequence.push_back(static_cast<std::int32_t>(s));
       kv_slots.push_back(p.pages.empty()
@@ -154,6 +156,13 @@ PackedBatch::PackedBatch(std::span<const Piece> pieces) {
   batch_.kv_slots = keep(std::move(kv_slots), {T});
   batch_.state_in = keep(std::move(state_in), {S});
   batch_.saves = keep(std::move(saves), {shape.saves, 2});
+  if (std::any_of(adapters.begin(), adapters.end(), [](int a) { return a >= 0; })) {
+    STRATA_CHECK(lora != nullptr, "a piece has an adapter and there are no tables");
+    shape.adapters = true;
+    batch_.logit_adapters = keep(adapters, {T});
+    batch_.adapters = keep(std::move(adapters), {T});
+    batch_.lora = lora;
+  }
   if (!lazy) return;
   batch_.tape = keep(std::move(tape), {S});
   batch_.replay = keep(std::move(replay), {S});
@@ -192,7 +201,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& 
 
 StepRows LoadedModel::run(const Model& which, const Pools& pools, std::span<const Piece> pieces,
                           const Rows& hidden, const std::vector<std::size_t>& watch) {
-  const PackedBatch packed(pieces);
+  const PackedBatch packed(pieces, lora);
   const Scratch scratch(ops.arena());
   Tensor h;
   if (!hidden.empty()) {

@@ -59,12 +59,14 @@ struct Piece {
   int state_in = -1;
   std::vector<std::pair<int, int>> saves;  // (row, slot)
   int tape = -1, replay = 0, state_out = -1;
+  int adapter = -1;
 };
 
 // Owns the numbers of a step; every row is a logit row.
 class PackedBatch {
  public:
-  explicit PackedBatch(std::span<const Piece> pieces);
+  // `lora`: what the pieces' adapters are; null = all must be -1.
+  explicit PackedBatch(std::span<const Piece> pieces, const LoraTables* lora = nullptr);
   PackedBatch(const PackedBatch&) = delete;
   PackedBatch& operator=(const PackedBatch&) = delete;
   const Batch& batch() const { return batch_; }
@@ -100,6 +102,7 @@ struct LoadedModel {
                const std::vector<std::size_t>& watch = {});
   StepRows run(const Pools& pools, std::span<const Piece> pieces) { return run(model, pools, pieces); }
 
+  const LoraTables* lora = nullptr;
   std::unique_ptr<CpuOps> backend;
   CpuOps& ops;
   Model model;

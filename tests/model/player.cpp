@@ -1,8 +1,26 @@
 #include "player.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace strata::test {
+
+Ints random_tokens(int count, int vocab, unsigned seed) {
+  std::mt19937 random(seed);
+  Ints out;
+  for (int i = 0; i < count; ++i)
+    out.push_back(static_cast<std::int32_t>(2 + random() % static_cast<unsigned>(vocab - 2)));
+  return out;
+}
+
+int different(const Track& track, const Rows& want) {
+  int n = 0;
+  for (std::size_t i = 0; i < track.logits.size(); ++i) {
+    const auto& got = track.logits[i];
+    if (!got.empty() && std::memcmp(got.data(), want[i].data(), got.size() * sizeof(float)) != 0) ++n;
+  }
+  return n;
+}
 
 Player::Player(LoadedModel& loaded, int pages, int slots, int tapes)
     : loaded_(loaded), pools_(loaded.model, pages, slots, tapes) {
@@ -57,7 +75,8 @@ Piece Player::piece(Track& track, int rows) {
   Piece p{.tokens = Ints(from, from + std::min(rows, track.left())),
           .start = track.computed,
           .pages = track.pages,
-          .state_in = track.slot};
+          .state_in = track.slot,
+          .adapter = track.adapter};
   if (track.replay > 0) {
     p.tape = track.tape;
     p.replay = track.replay;

@@ -31,13 +31,18 @@ struct Track {
   Ints tokens;
   Ints pages = {};
   int computed = 0;
-  int slot = -1;                      // its state; -1 = none yet
-  int tape = -1, replay = 0;          // rows of the tape that `slot` does not hold yet
+  int slot = -1;              // its state; -1 = none yet
+  int tape = -1, replay = 0;  // rows of the tape that `slot` does not hold yet
+  int adapter = -1;
   Rows logits = {};                   // of row i at [i]
   std::map<int, int> snapshots = {};  // tokens -> slot
   bool done() const { return computed == static_cast<int>(tokens.size()); }
   int left() const { return static_cast<int>(tokens.size()) - computed; }
 };
+
+Ints random_tokens(int count, int vocab, unsigned seed);
+// Rows that differ from `want` in any bit, of those that were computed.
+int different(const Track& track, const Rows& want);
 
 // One model, its pools and their free lists. Freed pages and slots keep their contents and are given out
 // last.

@@ -12,24 +12,6 @@ namespace {
 
 constexpr int kTokens = 200, kShort = 100;
 
-Ints random_tokens(int count, int vocab, unsigned seed) {
-  std::mt19937 random(seed);
-  Ints out;
-  for (int i = 0; i < count; ++i)
-    out.push_back(static_cast<std::int32_t>(2 + random() % static_cast<unsigned>(vocab - 2)));
-  return out;
-}
-
-// Rows that differ from `want` in any bit, of those that were computed.
-int different(const Track& track, const Rows& want) {
-  int n = 0;
-  for (std::size_t i = 0; i < track.logits.size(); ++i) {
-    const auto& got = track.logits[i];
-    if (!got.empty() && std::memcmp(got.data(), want[i].data(), got.size() * sizeof(float)) != 0) ++n;
-  }
-  return n;
-}
-
 int computed(const Track& track) {
   return static_cast<int>(
       std::count_if(track.logits.begin(), track.logits.end(), [](const auto& row) { return !row.empty(); }));

@@ -20,7 +20,7 @@ class JinjaGolden : public testing::TestWithParam<std::string> {};
 // A file is {"templates": [...], "contexts": [...], "cases": [[template, context, text or null], ...],
 // "lines": {template: line of its syntax error}}.
 TEST_P(JinjaGolden, RendersAsPython) {
-  std::ifstream file(std::filesystem::path(STRATA_SOURCE_DIR) / "tests/text/golden/jinja" / GetParam());
+  std::ifstream file(std::filesystem::path(STRATA_JINJA_GOLDENS) / GetParam());
   ASSERT_TRUE(file);
   setenv("TZ", "UTC", 1);  // as when the goldens were made
   const Json golden = Json::parse(file);
@@ -69,8 +69,7 @@ TEST_P(JinjaGolden, RendersAsPython) {
 
 std::vector<std::string> golden_files() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STRATA_SOURCE_DIR) /
-                                                               "tests/text/golden/jinja")) {
+  for (const auto& entry : std::filesystem::directory_iterator(STRATA_JINJA_GOLDENS)) {
     names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());

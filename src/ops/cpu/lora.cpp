@@ -47,10 +47,11 @@ void check_adapters(const Tensor& adapters, std::int64_t rows, const LoraTable& 
   }
 }
 
-void check_pair(const LoraPair& pair, std::int64_t outputs, std::int64_t inputs) {
+void check_pair(const LoraPair& pair, int most_lines, std::int64_t outputs, std::int64_t inputs) {
   STRATA_CHECK(pair.a.dtype == DType::kF32, "lora: A must be f32, is {}", name(pair.a.dtype));
   if (inputs > 0) check_extent("lora", "inputs of A", pair.a.inputs(), inputs);
   const std::int64_t lines = inputs > 0 ? pair.a.outputs() : pair.a.inputs();
+  STRATA_CHECK(lines <= most_lines, "lora: {} lines, at most {}", lines, most_lines);
   for (const LoraPart& part : pair.parts) {
     STRATA_CHECK(part.b.dtype == DType::kF32, "lora: B must be f32, is {}", name(part.b.dtype));
     STRATA_CHECK(part.line >= 0 && part.line + part.b.inputs() <= lines, "lora: lines [{}, +{}) of {}",
@@ -62,9 +63,10 @@ void check_pair(const LoraPair& pair, std::int64_t outputs, std::int64_t inputs)
 
 }  // namespace
 
-// entries[i] is row entries[i] of out, and `x_row` of it the row of x; units cover them.
+// Entry i of its order is row entries[i] of out; the units cover the order.
 struct CpuOps::LoraWork {
   Tensor out, x;
+  int most_lines = 0;
   std::int64_t divisor = 1;  // entry / divisor is the row of x
   std::int32_t* entries = nullptr;
   std::int64_t count = 0;
@@ -79,7 +81,7 @@ void CpuOps::run_lora(const LoraWork& work) {
   std::int64_t lines = 0, shrinks = 0, expansions = 0;
   for (std::int64_t u = 0; u < work.unit_count; ++u) {
     const LoraPair& pair = *work.units[u].pair;
-    check_pair(pair, work.out.row_size(), tokens ? 0 : work.x.row_size());
+    check_pair(pair, work.most_lines, work.out.row_size(), tokens ? 0 : work.x.row_size());
     lines = std::max(lines, tokens ? pair.a.inputs() : pair.a.outputs());
     shrinks += tokens ? 1 : (cpu::panels_of(pair.a.outputs()) + kGroupPanels - 1) / kGroupPanels;
     for (const LoraPart& part : pair.parts)
@@ -157,12 +159,16 @@ void CpuOps::set_lora(LoraTable& table, int slot, const LoraPair* pair) {
 void CpuOps::lora(Tensor out, Tensor x, const LoraTable& table, Tensor adapters) {
   const std::int64_t rows = out.rows();
   check_extent("lora", "rows of x", x.rows(), rows);
+  STRATA_CHECK(table.embedding == (x.dtype() == DType::kI32), "lora: tokens are for embeddings");
   check_adapters(adapters, rows, table);
   if (rows == 0) return;
   check_f32("lora", "out", out);
   const Scratch scratch(arena());
   const auto* of = adapters.data<std::int32_t>();
-  LoraWork work{.out = out, .x = x, .entries = make({rows}, DType::kI32).data<std::int32_t>()};
+  LoraWork work{.out = out,
+                .x = x,
+                .most_lines = table.lines,
+                .entries = make({rows}, DType::kI32).data<std::int32_t>()};
   work.units =
       reinterpret_cast<Unit*>(make({static_cast<std::int64_t>(sizeof(Unit)) * rows}, DType::kI8).raw());
   for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(table.pairs.size()); ++slot) {
@@ -197,6 +203,7 @@ void CpuOps::expert_lora(Tensor out, Tensor x, const Routing& routing, const Lor
   const auto* first = routing.first.data<std::int32_t>();
   LoraWork work{.out = out,
                 .x = x,
+                .most_lines = table.lines,
                 .divisor = x.rows() == entries ? 1 : choices,
                 .entries = make({entries}, DType::kI32).data<std::int32_t>()};
   work.units =

@@ -12,6 +12,10 @@
 
 namespace strata {
 
+namespace cuda {
+struct LoraArgs;
+}
+
 // One thread drives it. Every op only enqueues kernels on stream(): none allocates (once the arena has grown), waits, or
 // looks at device data, so a step can be captured into a graph. Kernel geometry depends on BatchShape and static sizes
 // alone. A failing launch throws Error; the context is lost then. Lives longer than every Tensor it made.
@@ -70,6 +74,8 @@ class CudaOps final : public Ops {
   const cuda::GraphCache& graphs() const { return *graphs_; }
 
  private:
+  void run_lora(cuda::LoraArgs& args, const LoraTable& table, const Tensor& adapters, std::int64_t rows);
+
   CudaOptions options_;
   cuda::Stream stream_ = nullptr;
   int processors_ = 0;
