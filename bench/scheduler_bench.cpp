@@ -51,7 +51,7 @@ int main() {
   for (int step = 0; step < kSteps; ++step) {
     const long before = allocations;
     const auto start = std::chrono::steady_clock::now();
-    scheduler.plan(Clock::now(), 512, [](const Sequence&) { return 0; }, plan);
+    scheduler.plan(Clock::now(), {512, 0}, [](const Sequence&) { return 0; }, plan);
     builder.clear();
     for (const Run& r : plan.runs) {
       Sequence& s = *r.sequence;

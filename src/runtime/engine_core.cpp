@@ -9,6 +9,8 @@
 #include "runtime/model_drafter.h"
 #include "runtime/mtp_drafter.h"
 #include "runtime/ngram_drafter.h"
+#include "runtime/pool_sizes.h"
+#include "tensor/out_of_memory.h"
 
 namespace strata {
 namespace {
@@ -37,28 +39,19 @@ int context_of(const Model& model, const EngineOptions& options) {
   return options.max_context > 0 ? std::min(options.max_context, model.max_context) : model.max_context;
 }
 
-// Splits the memory between pages and slots where their numbers are not given.
-ResidencyOptions size_pools(const Model& model, const EngineOptions& options, std::span<const StateSpec> specs) {
+ResidencyOptions residency_options(const Model& model, const EngineOptions& options, std::span<const StateSpec> specs) {
+  const auto layers = specs.first(model.layers.size());
+  const bool drafts = options.speculate != "none", lazy = drafts && options.lazy_slots && can_replay(layers);
   ResidencyOptions r;
   r.prefix_cache = options.prefix_cache;
-  r.needs_state = has_recurrent(std::span(specs).first(model.layers.size()));
+  r.needs_state = has_recurrent(layers);
   r.snapshot_interval_pages = options.snapshot_interval_pages;
   r.adapter_slots = options.max_loras;
-  const std::size_t page = MemoryPools::page_bytes(specs, options.kv_dtype), slot = MemoryPools::slot_bytes(specs);
-  const bool lazy = options.speculate != "none" && options.lazy_slots && can_replay(std::span(specs).first(model.layers.size()));
-  r.sizes.tapes = lazy ? options.max_sequences : 0;
-  // Each running sequence has a slot and one for its last page boundary; eager verification takes one a row.
-  const int least_slots = 1 + 2 * options.max_sequences + (options.speculate != "none" && !lazy ? kTapeRows * 4 : 0);
-  const std::size_t half = options.memory_bytes / 2;
-  const auto fitting = [](std::size_t bytes, std::size_t each) { return static_cast<int>(std::min<std::size_t>(bytes / std::max<std::size_t>(each, 1), 1 << 20)); };
-  r.sizes.slots = options.state_slots > 0 ? options.state_slots
-                  : r.needs_state         ? std::max(least_slots, fitting(half, slot))
-                                          : least_slots;
-  const std::size_t slots_bytes = static_cast<std::size_t>(r.sizes.slots) * slot;
-  const std::size_t left = options.memory_bytes > slots_bytes ? options.memory_bytes - slots_bytes : 0;
-  const int most_pages = (context_of(model, options) + kPageTokens - 1) / kPageTokens * (options.max_sequences * 4);
-  r.sizes.pages = options.kv_pages > 0 ? options.kv_pages : std::clamp(fitting(left, page), 1, most_pages);
-  if (r.sizes.slots < 2) throw Error("{} state slots: at least 2 are needed", r.sizes.slots);
+  r.sizes = size_pools({.page_bytes = MemoryPools::page_bytes(specs, options.kv_dtype), .slot_bytes = MemoryPools::slot_bytes(specs),
+                        .tape_bytes = MemoryPools::tape_bytes(specs), .max_context = context_of(model, options),
+                        .max_sequences = options.max_sequences, .recurrent = r.needs_state,
+                        .eager_slots = drafts && !lazy ? kTapeRows * 4 : 0, .tapes = lazy,
+                        .pages = options.kv_pages, .slots = options.state_slots}, options.memory_bytes);
   return r;
 }
 
@@ -68,11 +61,10 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
                        const EngineOptions& options, const DrafterFactory& drafter)
     : model_(std::move(model)), ops_(std::move(ops)), info_(info), options_(options), specs_(all_specs(*model_, options)),
       recurrent_(has_recurrent(std::span(specs_).first(model_->layers.size()))),
-      residency_options_(size_pools(*model_, options, specs_)), pools_(specs_, residency_options_.sizes, options.kv_dtype, *ops_),
+      residency_options_(residency_options(*model_, options, specs_)), pools_(specs_, residency_options_.sizes, options.kv_dtype, *ops_),
       residency_(residency_options_),
       scheduler_(residency_, {.max_sequences = options.max_sequences, .max_batch_tokens = options.max_batch_tokens}),
       runner_(std::make_unique<Runner>(*ops_)), policy_(options.draft_tokens, options.speculate == "mtp" ? mtp_depths(options) : 1) {
-  lazy_ = residency_options_.sizes.tapes > 0;
   info_.max_context = context_of(*model_, options);
   if (options.draft_tokens < 0 || options.draft_tokens >= kTapeRows) {
     throw Error("--draft-tokens must be auto or 1 to {}, is {}", kTapeRows - 1, options.draft_tokens);
@@ -226,12 +218,6 @@ void EngineCore::finish(Sequence& s, Event event) {
   if (owned->sink) owned->sink(std::move(event));
 }
 
-int EngineCore::prefill_rows() const {
-  // A step with prefill takes at most 6 times as long as one of decodes alone, so that streams keep flowing.
-  if (decode_seconds_ == 0 || row_seconds_ == 0) return 64;
-  return std::clamp(static_cast<int>(5 * decode_seconds_ / row_seconds_), 16, options_.max_batch_tokens);
-}
-
 bool EngineCore::step() {
   const auto now = Clock::now();
   for (std::size_t i = sequences_.size(); i-- > 0;) {
@@ -240,7 +226,7 @@ bool EngineCore::step() {
     }
   }
   if (sequences_.empty()) return false;
-  scheduler_.plan(now, prefill_rows(), [&](const Sequence& s) { return drafter_ && s.followed ? policy_.wish() : 0; }, plan_);
+  scheduler_.plan(now, cost_.limit(), [&](const Sequence& s) { return drafter_ && s.followed ? policy_.wish() : 0; }, plan_);
   for (Sequence* s : plan_.preempted) {
     ++metrics_.preemptions;
     if (drafter_) drafter_->forget(*s);
@@ -271,8 +257,15 @@ bool EngineCore::step() {
 
   mark = Clock::now();
   const Scratch scratch(ops_->arena());
-  const ModelOutput out = runner_->forward(*model_, batch, pools_.views().first(model_->layers.size()));
-  const auto logits = batch.shape.logit_rows > 0 ? runner_->fetch(out.logits) : std::span<const float>{};
+  ModelOutput out;
+  std::span<const float> logits;
+  try {
+    out = runner_->forward(*model_, batch, pools_.views().first(model_->layers.size()));
+    if (batch.shape.logit_rows > 0) logits = runner_->fetch(out.logits);
+  } catch (const OutOfMemory& e) {
+    shrink_step(e.what());
+    return true;
+  }
   const double forward = seconds_since(mark);
   metrics_.step_seconds["forward"] += forward;
 
@@ -280,7 +273,8 @@ bool EngineCore::step() {
   sample(logits);
   std::vector<StepRun> runs;
   std::vector<StepSave> kept;
-  int verify_rows = 0, drafted = 0, accepted = 0, tried = 0, decodes = 0;
+  int verify_rows = 0, drafted = 0, accepted = 0, tried = 0, decodes = 0, prefill_rows = 0;
+  double before = 0;  // tokens before each prefill row, summed
   for (Active& a : active_) {
     Sequence& s = *a.run.sequence;
     account(a);
@@ -291,7 +285,12 @@ bool EngineCore::step() {
       for (const auto& [tokens, slot] : a.snapshots) kept.push_back({&s, tokens - 1, slot});
       if (a.boundary) kept.push_back({&s, a.boundary_tokens - 1, s.boundary_slot});
     }
-    decodes += a.run.rows == 1 && a.logits > 0 ? 1 : 0;
+    if (a.run.rows == 1 && a.logits > 0) {
+      ++decodes;
+    } else {
+      prefill_rows += a.run.rows;
+      before += a.run.rows * (a.start + 0.5 * (a.run.rows - 1));
+    }
     if (a.drafts > 0) verify_rows += a.drafts + 1;
     drafted += a.drafts;
     accepted += a.accepted;
@@ -306,14 +305,7 @@ bool EngineCore::step() {
   }
 
   const int rows = batch.shape.rows;
-  const bool decodes_only = decodes == static_cast<int>(active_.size());
-  if (decodes_only) {
-    decode_seconds_ = decode_seconds_ == 0 ? forward : decode_seconds_ + 0.1 * (forward - decode_seconds_);
-    policy_.record(decodes, rows, forward, draft_seconds, passes, tried, accepted);
-  } else if (rows > 2 * decodes && rows >= 16) {
-    const double each = std::max(forward - (decodes > 0 ? decode_seconds_ : 0), forward * 0.1) / (rows - decodes);
-    row_seconds_ = row_seconds_ == 0 ? each : row_seconds_ + 0.2 * (each - row_seconds_);
-  }
+  if (prefill_rows == 0) policy_.record(decodes, rows, forward, draft_seconds, passes, tried, accepted);
   ++metrics_.steps;
   metrics_.computed_tokens += static_cast<std::uint64_t>(rows);
   metrics_.drafted += static_cast<std::uint64_t>(drafted);
@@ -321,9 +313,34 @@ bool EngineCore::step() {
   metrics_.verify_steps += verify_rows > 0 ? 1 : 0;
   metrics_.verify_rows += static_cast<std::uint64_t>(verify_rows);
   const auto done = Clock::now();
-  metrics_.step.observe(std::chrono::duration<double>(done - now).count());
+  const double seconds = std::chrono::duration<double>(done - now).count();
+  cost_.record(decodes, prefill_rows, before, seconds);
+  constexpr int kStepsToGrow = 64;  // memory may have come back
+  shrunk_rows_ = 0;
+  if (++steps_since_shrink_ % kStepsToGrow == 0) scheduler_.limit_rows(2 * scheduler_.row_limit());
+  metrics_.step.observe(seconds);
   for (Active& a : active_) deliver(a, done);
   return true;
+}
+
+void EngineCore::shrink_step(const std::string& reason) {
+  int rows = 0;
+  for (const Active& a : active_) {
+    rows += a.run.rows + a.drafts;
+    for (const int slot : a.slots) residency_.release_slot(slot);
+    for (const auto& [tokens, slot] : a.snapshots) residency_.release_slot(slot);
+    if (a.boundary) a.run.sequence->boundary_tokens = 0;  // overwritten in part
+  }
+  log::warn("a step of {} rows found no memory and is done again in smaller ones: {}", rows, reason);
+  for (const Active& a : active_) {
+    Sequence& s = *a.run.sequence;
+    if (rows == 1 && shrunk_rows_ == 1) return finish(s, {.finish = FinishReason::kError, .error = reason});
+    if (drafter_) drafter_->forget(s);
+    scheduler_.requeue(s);
+  }
+  scheduler_.limit_rows(rows / 2);
+  shrunk_rows_ = rows;
+  steps_since_shrink_ = 0;
 }
 
 void EngineCore::take_drafts(double& seconds, int& passes) {

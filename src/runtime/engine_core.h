@@ -15,6 +15,7 @@
 #include "runtime/memory_pools.h"
 #include "runtime/runner.h"
 #include "runtime/scheduler.h"
+#include "runtime/step_cost.h"
 
 namespace strata {
 
@@ -51,6 +52,7 @@ class EngineCore {
   int waiting() const { return static_cast<int>(scheduler_.waiting().size()); }
   int max_context() const { return info_.max_context; }
   Residency& residency() { return residency_; }
+  std::span<const Memory> memory() const { return pools_.views(); }
 
  private:
   Result<int> check(Request& request) const;   // the token count it may reach; clamps what can be
@@ -72,6 +74,8 @@ class EngineCore {
 
   // Brings admitted sequences' adapters into their slots; empties those of adapters that are gone.
   void page_adapters();
+  // After a forward pass that found no memory: its layers may have run in part, so its sequences compute anew, in smaller steps.
+  void shrink_step(const std::string& reason);
   void take_drafts(double& seconds, int& passes);
   void build();
   void build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run);
@@ -83,7 +87,6 @@ class EngineCore {
   void finish(Sequence& s, Event event);
   bool is_end(const Sequence& s, int token) const;
   std::span<const int> end_tokens(const Sequence& s) const;
-  int prefill_rows() const;
   std::string fingerprint() const;
 
   std::shared_ptr<const Model> model_;
@@ -91,7 +94,7 @@ class EngineCore {
   ModelInfo info_;
   EngineOptions options_;
   std::vector<StateSpec> specs_;       // the model's layers, then its drafting head's, then the head's carry
-  bool recurrent_ = false, lazy_ = false;
+  bool recurrent_ = false;
   ResidencyOptions residency_options_;
   MemoryPools pools_;
   Residency residency_;
@@ -111,7 +114,8 @@ class EngineCore {
   Sampler sampler_;
   std::vector<std::uint32_t> mask_;
   EngineMetrics metrics_;
-  double decode_seconds_ = 0, row_seconds_ = 0;  // measured: a step of decodes alone; a prefill row
+  StepCost cost_;
+  int shrunk_rows_ = 0, steps_since_shrink_ = 0;  // rows of the last step if it found no memory
 };
 
 }  // namespace strata

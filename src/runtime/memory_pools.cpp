@@ -1,6 +1,9 @@
 #include "runtime/memory_pools.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
 
 namespace strata {
 namespace {
@@ -30,6 +33,10 @@ Tensor MemoryPools::make(Ops& ops, DType dtype, const Shape& shape) {
 }
 
 MemoryPools::MemoryPools(std::span<const StateSpec> specs, const PoolSizes& sizes, DType kv_dtype, Ops& ops) {
+  constexpr DType kKvTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
+  if (std::find(std::begin(kKvTypes), std::end(kKvTypes), kv_dtype) == std::end(kKvTypes)) {
+    throw Error("keys and values cannot be kept as {} (--kv-dtype): f32, f16, bf16 or f8_e4m3", name(kv_dtype));
+  }
   for (const StateSpec& s : specs) {
     if (const auto* kv = std::get_if<PagedKv>(&s)) {
       KvView view;
@@ -38,6 +45,7 @@ MemoryPools::MemoryPools(std::span<const StateSpec> specs, const PoolSizes& size
       if (kv->index_dim > 0) view.index = make(ops, DType::kF32, {sizes.pages, kPageTokens, kv->index_dim});
       views_.emplace_back(view);
     } else if (const auto* rec = std::get_if<Recurrent>(&s)) {
+      if (rec->dtype != DType::kF32) throw Error("recurrent states cannot be kept as {}: f32 only", name(rec->dtype));
       StateView view;
       for (const Shape& shape : rec->tensors) view.tensors.push_back(make(ops, rec->dtype, with_front(sizes.slots, shape)));
       for (const int width : rec->tape) view.tapes.push_back(make(ops, DType::kF32, {sizes.tapes, kTapeRows, width}));

@@ -15,7 +15,7 @@ struct PoolSizes {
 // Nothing is allocated after construction. views()[i] is what layer i of `specs` is handed.
 class MemoryPools {
  public:
-  // Throws Error when the memory is not there.
+  // Throws Error when the memory is not there, or a type is not one that states (f32), keys or values can have.
   MemoryPools(std::span<const StateSpec> specs, const PoolSizes& sizes, DType kv_dtype, Ops& ops);
   std::span<const Memory> views() const { return views_; }
 

@@ -5,7 +5,7 @@
 namespace strata {
 
 Scheduler::Scheduler(Residency& residency, const SchedulerOptions& options) : residency_(residency), options_(options) {
-  options_.max_batch_tokens = std::max(options_.max_batch_tokens, options_.max_sequences);
+  row_limit_ = options_.max_batch_tokens = std::max(options_.max_batch_tokens, options_.max_sequences);
 }
 
 double Scheduler::rank(const Sequence& s, Clock::time_point now) const {
@@ -28,25 +28,29 @@ void Scheduler::remove(Sequence* sequence) {
 
 void Scheduler::begin(Clock::time_point now, StepPlan& plan) {
   plan.clear();
-  budget_ = options_.max_batch_tokens;
-  prefilled_ = drafting_ = 0;
+  budget_ = row_limit_;
+  drafting_ = 0;
   sort_by_rank(running_, now);
   decoding_.clear();
   prefilling_.clear();
   for (Sequence* s : running_) (s->remaining() == 1 ? decoding_ : prefilling_).push_back(s);
 }
 
-void Scheduler::preempt(Sequence& s, StepPlan& plan) {
+void Scheduler::requeue(Sequence& s) {
   residency_.publish(s, true);
   residency_.release(s);
   std::erase(running_, &s);
+  waiting_.push_back(&s);
+}
+
+void Scheduler::preempt(Sequence& s, StepPlan& plan) {
+  requeue(s);
   std::erase_if(plan.runs, [&](const Run& r) {
     if (r.sequence == &s) budget_ += r.rows + r.drafts;
     return r.sequence == &s;
   });
   std::replace(decoding_.begin(), decoding_.end(), &s, static_cast<Sequence*>(nullptr));
   std::replace(prefilling_.begin(), prefilling_.end(), &s, static_cast<Sequence*>(nullptr));
-  waiting_.push_back(&s);
   plan.preempted.push_back(&s);
 }
 
@@ -73,19 +77,24 @@ void Scheduler::plan_decode(Sequence& s, int drafts, StepPlan& plan) {
   budget_ -= 1 + drafts;
 }
 
-void Scheduler::plan_prefills(int prefill_rows, StepPlan& plan) {
+bool Scheduler::plan_prefill(Sequence& s, const PrefillLimit& beside, StepPlan& plan) {
+  const int most = decoding_.empty() ? budget_ : std::min(budget_, beside.fitting(beside_left_, s.computed));
+  const int rows = std::min(s.remaining(), most);
+  if (rows <= 0) return false;
+  plan.runs.push_back({&s, rows, 0});
+  budget_ -= rows;
+  beside_left_ -= beside.count(rows, s.computed);
+  return true;
+}
+
+void Scheduler::plan_prefills(const PrefillLimit& beside, StepPlan& plan) {
+  beside_left_ = beside.rows;
   for (Sequence* s : prefilling_) {
-    if (s == nullptr) continue;
-    const int most = decoding_.empty() ? budget_ : std::min(budget_, prefill_rows - prefilled_);
-    const int rows = std::min(s->remaining(), most);
-    if (rows <= 0) break;
-    plan.runs.push_back({s, rows, 0});
-    budget_ -= rows;
-    prefilled_ += rows;
+    if (s != nullptr && !plan_prefill(*s, beside, plan)) break;
   }
 }
 
-void Scheduler::plan_admissions(Clock::time_point now, int prefill_rows, StepPlan& plan) {
+void Scheduler::plan_admissions(Clock::time_point now, const PrefillLimit& beside, StepPlan& plan) {
   if (waiting_.empty() || !plan.preempted.empty()) return;
   sort_by_rank(waiting_, now);
   bool adapter_waits = false;
@@ -94,15 +103,12 @@ void Scheduler::plan_admissions(Clock::time_point now, int prefill_rows, StepPla
     // One that waits for an adapter's slot lets base requests pass, but no other adapter: the next free slot is its own.
     adapter_waits = adapter_waits || !residency_.adapter_fits(s);
     if (adapter_waits && s.lora != nullptr) continue;
-    const int most = decoding_.empty() ? budget_ : std::min(budget_, prefill_rows - prefilled_);
-    if (most <= 0 || !residency_.admit(s)) break;
+    const bool room = budget_ > 0 && (decoding_.empty() || beside_left_ > 0);
+    if (!room || !residency_.admit(s)) break;
     waiting_[i] = nullptr;
     running_.push_back(&s);
     plan.admitted.push_back(&s);
-    const int rows = std::min(s.remaining(), most);
-    plan.runs.push_back({&s, rows, 0});
-    budget_ -= rows;
-    prefilled_ += rows;
+    plan_prefill(s, beside, plan);
   }
   std::erase(waiting_, nullptr);
 }

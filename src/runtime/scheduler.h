@@ -1,10 +1,12 @@
 // Scheduler: who runs now. Chooses each step's rows; who fits is Residency's to say.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/residency.h"
 #include "runtime/sequence.h"
+#include "runtime/step_cost.h"
 
 namespace strata {
 
@@ -40,17 +42,21 @@ class Scheduler {
 
   void add(Sequence* sequence);      // waits
   void remove(Sequence* sequence);   // finished or aborted; what it holds is the caller's to release
+  void requeue(Sequence& sequence);  // gives all it holds back and waits again, its tokens kept
+  // Rows of a step for now; 1 to the options' max_batch_tokens.
+  void limit_rows(int rows) { row_limit_ = std::clamp(rows, 1, options_.max_batch_tokens); }
+  int row_limit() const { return row_limit_; }
 
-  // `prefill_rows`: most prefill rows beside decodes, so that streams are not stalled.
+  // `beside`: most prefill beside decodes, so that streams are not stalled.
   // want_drafts(sequence) -> drafts worth trying for a decoding sequence.
   template <typename WantDrafts>
-  void plan(Clock::time_point now, int prefill_rows, WantDrafts&& want_drafts, StepPlan& plan) {
+  void plan(Clock::time_point now, const PrefillLimit& beside, WantDrafts&& want_drafts, StepPlan& plan) {
     begin(now, plan);
     for (std::size_t i = 0; i < decoding_.size(); ++i) {
       if (decoding_[i] != nullptr) plan_decode(*decoding_[i], want_drafts(*decoding_[i]), plan);
     }
-    plan_prefills(prefill_rows, plan);
-    plan_admissions(now, prefill_rows, plan);
+    plan_prefills(beside, plan);
+    plan_admissions(now, beside, plan);
   }
 
   const std::vector<Sequence*>& running() const { return running_; }
@@ -61,8 +67,9 @@ class Scheduler {
   void sort_by_rank(std::vector<Sequence*>& sequences, Clock::time_point now) const;  // equal ranks: the older id first
   void begin(Clock::time_point now, StepPlan& plan);
   void plan_decode(Sequence& sequence, int drafts, StepPlan& plan);
-  void plan_prefills(int prefill_rows, StepPlan& plan);
-  void plan_admissions(Clock::time_point now, int prefill_rows, StepPlan& plan);
+  void plan_prefills(const PrefillLimit& beside, StepPlan& plan);
+  void plan_admissions(Clock::time_point now, const PrefillLimit& beside, StepPlan& plan);
+  bool plan_prefill(Sequence& sequence, const PrefillLimit& beside, StepPlan& plan);  // false: the step is full
   bool make_room(Sequence& sequence, int tokens, StepPlan& plan);      // false: it was itself preempted
   void preempt(Sequence& sequence, StepPlan& plan);
 
@@ -70,7 +77,8 @@ class Scheduler {
   SchedulerOptions options_;
   std::vector<Sequence*> waiting_, running_;   // running: oldest first
   std::vector<Sequence*> decoding_, prefilling_;  // of the step being planned; null = preempted since
-  int budget_ = 0, prefilled_ = 0, drafting_ = 0;
+  int row_limit_ = 0, budget_ = 0, drafting_ = 0;
+  double beside_left_ = 0;                        // of the limit beside decodes
 };
 
 }  // namespace strata

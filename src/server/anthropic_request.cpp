@@ -88,28 +88,6 @@ class MessageReader {
   bool results_ = false;
 };
 
-Result<Json> read_tools(Fields& fields) {
-  const Json* tools = fields.array("tools");
-  if (fields.failed()) return fields.error();
-  if (!tools || tools->empty()) return Json();
-  Json out = Json::array();
-  for (std::size_t i = 0; i < tools->size(); ++i) {
-    Fields tool((*tools)[i], fmt::format("tools[{}].", i));
-    const auto type = tool.text("type");
-    const auto name = tool.text("name");
-    const auto description = tool.text("description");
-    const Json* schema = tool.object("input_schema");
-    if (type && *type != "custom") tool.fail("type", "must be custom: this server runs no tools itself");
-    if (!name) tool.fail("name", "is missing");
-    if (tool.failed()) return tool.error();
-    Json function{{"name", *name}};
-    if (description) function["description"] = *description;
-    function["parameters"] = schema ? *schema : Json{{"type", "object"}, {"properties", Json::object()}};
-    out.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  return out;
-}
-
 Result<ToolChoice> read_choice(Fields& fields, const Json& tools, bool& parallel) {
   const Json* value = fields.object("tool_choice");
   if (fields.failed()) return fields.error();
@@ -157,7 +135,7 @@ Result<Conversation> read_anthropic(Fields& fields) {
   const Json& last = out.messages.back();
   out.continue_final_message =
       last["role"] == "assistant" && last["content"] != "" && !last.contains("tool_calls");
-  auto tools = read_tools(fields);
+  auto tools = read_flat_tools(fields, "custom", false, "input_schema");
   if (!tools) return tl::unexpected<RequestError>(tools.error());
   out.tools = std::move(*tools);
   auto choice = read_choice(fields, out.tools, out.parallel_tool_calls);

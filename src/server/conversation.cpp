@@ -40,7 +40,7 @@ Result<Json> normal_tool_calls(const Json& calls, const std::string& path, bool 
     if (arguments.is_null()) arguments = keep_text ? Json("{}") : Json::object();
     if (arguments.is_string() && !keep_text) {
       auto parsed = parse_json(arguments.get<std::string>());
-      if (parsed) arguments = std::move(*parsed);
+      if (parsed && parsed->is_object()) arguments = std::move(*parsed);
     }
     out.push_back(std::move(copy));
   }
@@ -93,6 +93,30 @@ Result<Json> read_tools(Fields& fields) {
 }
 
 }  // namespace
+
+Result<Json> read_flat_tools(Fields& fields, std::string_view type, bool needs_type, const char* schema) {
+  const Json* tools = fields.array("tools");
+  if (fields.failed()) return fields.error();
+  if (!tools || tools->empty()) return Json();
+  Json out = Json::array();
+  for (std::size_t i = 0; i < tools->size(); ++i) {
+    Fields tool((*tools)[i], fmt::format("tools[{}].", i));
+    const auto given = tool.text("type");
+    const auto name = tool.text("name");
+    const auto description = tool.text("description");
+    const Json* parameters = tool.object(schema);
+    if (given ? *given != type : needs_type)
+      tool.fail("type", fmt::format("must be {}: this server runs no tools itself", type));
+    if (!name) tool.fail("name", "is missing");
+    if (tool.failed()) return tool.error();
+    Json function{{"name", *name}};
+    if (description) function["description"] = *description;
+    function["parameters"] =
+        parameters ? *parameters : Json{{"type", "object"}, {"properties", Json::object()}};
+    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return out;
+}
 
 Result<ToolChoice> read_tool_choice(const Json* value, const Json& tools) {
   if (!value) return ToolChoice{};

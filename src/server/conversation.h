@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "server/json_edge.h"
 
@@ -26,6 +27,9 @@ struct Conversation {
 
 // Reads messages, tools, tool_choice and what belongs to them. Errors name the field.
 Result<Conversation> read_conversation(Fields& fields);
+// `tools` of the APIs that do not nest the function: {"type", "name", "description", <schema>} with this type
+// (which may be left out unless it `needs_type`), brought into the nested form; null when there are none.
+Result<Json> read_flat_tools(Fields& fields, std::string_view type, bool needs_type, const char* schema);
 Result<ToolChoice> read_tool_choice(const Json* value, const Json& tools);
 // Checks and tidies the messages: roles, contents of text parts joined, arguments of tool calls as text
 // (`keep_text`) or as the objects that the text spells.

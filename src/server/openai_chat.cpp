@@ -3,7 +3,7 @@
 #include "server/generation.h"
 #include "server/generation_options.h"
 #include "server/handlers.h"
-#include "server/sse.h"
+#include "server/openai_stream.h"
 #include "server/structured.h"
 
 namespace strata {
@@ -80,11 +80,9 @@ class StreamedChat final : public AnswerWriter {
   StreamedChat(const Service& service, std::shared_ptr<Exchange> exchange, ChatAnswer answer, int choices,
                bool usage)
       : service_(service),
-        sse_(exchange),
-        exchange_(std::move(exchange)),
+        stream_(std::move(exchange), usage),
         answer_(std::move(answer)),
-        opened_(static_cast<std::size_t>(choices)),
-        usage_(usage) {}
+        opened_(static_cast<std::size_t>(choices)) {}
 
   void output(int choice, const OutputDelta& delta, const ChoiceOutput& state, const UsageTotals&) override {
     if (!opened_[static_cast<std::size_t>(choice)]) {
@@ -114,22 +112,10 @@ class StreamedChat final : public AnswerWriter {
   }
 
   void done(const UsageTotals& usage) override {
-    if (usage_) {
-      Json last = answer_.head("chat.completion.chunk");
-      last["choices"] = Json::array();
-      last["usage"] = openai_usage(usage);
-      sse_.event(last);
-    }
-    sse_.text("[DONE]");
-    sse_.end();
+    stream_.done(answer_.head("chat.completion.chunk"), openai_usage(usage));
   }
 
-  void failed(const ApiError& error) override {
-    if (!sse_.started()) return exchange_->respond(error_response(ApiStyle::kOpenAi, error));
-    sse_.event(error_body(ApiStyle::kOpenAi, error));
-    sse_.text("[DONE]");
-    sse_.end();
-  }
+  void failed(const ApiError& error) override { stream_.failed(error); }
 
  private:
   void call(int choice, Json call) {
@@ -144,23 +130,17 @@ class StreamedChat final : public AnswerWriter {
   void piece(int choice, Json delta) { chunk(choice, std::move(delta), std::exchange(tokens_, {}), nullptr); }
 
   void chunk(int choice, Json delta, const std::vector<TokenLogprob>& tokens, Json finish) {
-    Json out = answer_.head("chat.completion.chunk");
     Json item{{"index", choice}, {"delta", std::move(delta)}};
     item["logprobs"] = tokens.empty() ? Json() : chat_logprobs(*service_.tokenizer, tokens);
     item["finish_reason"] = std::move(finish);
-    out["choices"] = Json::array();
-    out["choices"].push_back(std::move(item));
-    if (usage_) out["usage"] = nullptr;
-    sse_.event(out);
+    stream_.chunk(answer_.head("chat.completion.chunk"), std::move(item));
   }
 
   const Service& service_;
-  SseWriter sse_;
-  std::shared_ptr<Exchange> exchange_;
+  OpenAiStream stream_;
   ChatAnswer answer_;
   std::vector<bool> opened_;
   std::vector<TokenLogprob> tokens_;
-  bool usage_;
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include "server/answer_json.h"
 #include "server/handlers.h"
-#include "server/sse.h"
+#include "server/openai_stream.h"
 #include "server/structured.h"
 #include "text/utf8.h"
 
@@ -177,13 +177,12 @@ class StreamedCompletion final : public CompletionWriter {
  public:
   StreamedCompletion(const Service& service, std::shared_ptr<Exchange> exchange, CompletionCall call,
                      bool usage)
-      : CompletionWriter(service, exchange, std::move(call)), sse_(std::move(exchange)), usage_(usage) {}
+      : CompletionWriter(service, exchange, std::move(call)), stream_(std::move(exchange), usage) {}
 
   void piece(int choice, std::string text, Json logprobs, const Json& finish) override {
     const bool silent =
         text.empty() && finish.is_null() && (logprobs.is_null() || logprobs["tokens"].empty());
     if (silent) return;
-    Json out = call_.head();
     Json item{{"index", choice},
               {"text", std::move(text)},
               {"logprobs", std::move(logprobs)},
@@ -193,33 +192,15 @@ class StreamedCompletion final : public CompletionWriter {
       item["prompt_logprobs"] = prompt_json(choice);
       s.prompt_logprobs.clear();
     }
-    out["choices"] = Json::array();
-    out["choices"].push_back(std::move(item));
-    if (usage_) out["usage"] = nullptr;
-    sse_.event(out);
+    stream_.chunk(call_.head(), std::move(item));
   }
 
-  void done(const UsageTotals& usage) override {
-    if (usage_) {
-      Json out = call_.head();
-      out["choices"] = Json::array();
-      out["usage"] = usage_json(usage);
-      sse_.event(out);
-    }
-    sse_.text("[DONE]");
-    sse_.end();
-  }
+  void done(const UsageTotals& usage) override { stream_.done(call_.head(), usage_json(usage)); }
 
-  void failed(const ApiError& error) override {
-    if (!sse_.started()) return exchange_->respond(error_response(ApiStyle::kOpenAi, error));
-    sse_.event(error_body(ApiStyle::kOpenAi, error));
-    sse_.text("[DONE]");
-    sse_.end();
-  }
+  void failed(const ApiError& error) override { stream_.failed(error); }
 
  private:
-  SseWriter sse_;
-  bool usage_;
+  OpenAiStream stream_;
 };
 
 Result<std::vector<int>> token_array(const Json& list, int vocab_size) {

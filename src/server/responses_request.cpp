@@ -83,29 +83,6 @@ class InputReader {
   Json& messages_;
 };
 
-// From {"type": "function", "name", "description", "parameters"} to the nested form.
-Result<Json> read_tools(Fields& fields) {
-  const Json* tools = fields.array("tools");
-  if (fields.failed()) return fields.error();
-  if (!tools || tools->empty()) return Json();
-  Json out = Json::array();
-  for (std::size_t i = 0; i < tools->size(); ++i) {
-    Fields tool((*tools)[i], fmt::format("tools[{}].", i));
-    const auto type = tool.text("type");
-    const auto name = tool.text("name");
-    const auto description = tool.text("description");
-    const Json* parameters = tool.object("parameters");
-    if (type != "function") tool.fail("type", "must be function: this server runs no tools itself");
-    if (!name) tool.fail("name", "is missing");
-    if (tool.failed()) return tool.error();
-    Json function{{"name", *name}};
-    if (description) function["description"] = *description;
-    if (parameters) function["parameters"] = *parameters;
-    out.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  return out;
-}
-
 }  // namespace
 
 Result<Conversation> read_responses(Fields& fields) {
@@ -132,7 +109,7 @@ Result<Conversation> read_responses(Fields& fields) {
       if (auto error = reader.read((*input)[i], fmt::format("input[{}]", i)))
         return tl::unexpected<RequestError>(std::move(*error));
   }
-  auto tools = read_tools(fields);
+  auto tools = read_flat_tools(fields, "function", true, "parameters");
   if (!tools) return tl::unexpected<RequestError>(tools.error());
   out.tools = std::move(*tools);
   auto choice = read_tool_choice(fields.find("tool_choice"), out.tools);

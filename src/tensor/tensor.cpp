@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "base/error.h"
+#include "tensor/out_of_memory.h"
 
 namespace strata {
 
@@ -59,14 +59,14 @@ Buffer Buffer::host(std::size_t bytes) {
   const std::size_t size = bytes == 0 ? 64 : bytes;
   if (size < kHugeFrom) {
     void* p = std::aligned_alloc(64, (size + 63) / 64 * 64);
-    if (p == nullptr) throw Error("out of memory: {} bytes", size);
+    if (p == nullptr) throw OutOfMemory("out of memory: {} bytes", size);
     std::memset(p, 0, size);
     return {p, bytes, Device::kCpu, [](void* data, std::size_t) { std::free(data); }};
   }
   // Over-map so that a 2 MiB boundary lies inside, then give back the ends.
   const std::size_t whole = (size + kHugePage - 1) / kHugePage * kHugePage;
   void* p = mmap(nullptr, whole + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) throw Error("out of memory: {} bytes", size);
+  if (p == MAP_FAILED) throw OutOfMemory("out of memory: {} bytes", size);
   auto* begin = static_cast<std::byte*>(p);
   const std::size_t head = (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
   if (head > 0) munmap(begin, head);

@@ -156,20 +156,4 @@ bool ChatTemplate::mentions(std::string_view name) const {
          (tool_use_ && tool_use_->source.find(name) != std::string::npos);
 }
 
-Json with_parsed_tool_arguments(Json messages) {
-  if (!messages.is_array()) return messages;
-  for (auto& message : messages) {
-    if (!message.is_object() || !message.contains("tool_calls") || !message["tool_calls"].is_array())
-      continue;
-    for (auto& call : message["tool_calls"]) {
-      if (!call.is_object()) continue;
-      Json& function = call.contains("function") && call["function"].is_object() ? call["function"] : call;
-      if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-      Json parsed = Json::parse(function["arguments"].get_ref<const std::string&>(), nullptr, false);
-      if (parsed.is_object()) function["arguments"] = std::move(parsed);
-    }
-  }
-  return messages;
-}
-
 }  // namespace strata

@@ -60,8 +60,4 @@ class ChatTemplate {
   std::optional<Parsed> tool_use_;
 };
 
-// Messages whose tool calls carry their arguments as JSON text (as clients send them), with that text parsed
-// where it is an object: templates write arguments out with tojson, which would quote text a second time.
-nlohmann::ordered_json with_parsed_tool_arguments(nlohmann::ordered_json messages);
-
 }  // namespace strata

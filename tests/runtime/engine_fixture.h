@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,19 +21,27 @@ struct TestModel {
   ModelInfo info;
 };
 
-// Loaded once per process; `name` is a folder of tests/golden, or "tiny-hybrid".
-inline const TestModel& test_model(const std::string& name) {
-  static std::map<std::string, TestModel> models;
-  auto& m = models[name];
-  if (m.model) return m;
+// `name` is a folder of tests/golden, or "tiny-hybrid". `change`: what the test plants in it.
+inline TestModel load_test_model(const std::string& name, const std::function<void(Model&)>& change = {}, int threads = 2) {
+  TestModel m;
   const std::filesystem::path source = STRATA_SOURCE_DIR;
   Checkpoint checkpoint = Checkpoint::open(name == "tiny-hybrid" ? source / "models" / name : source / "tests/golden" / name);
-  m.ops = std::make_shared<CpuOps>(CpuOptions{.threads = 2});
-  m.model = std::make_shared<const Model>(load_model(checkpoint, *m.ops));
+  m.ops = std::make_shared<CpuOps>(CpuOptions{.threads = threads});
+  auto model = std::make_shared<Model>(load_model(checkpoint, *m.ops));
+  if (change) change(*model);
+  m.model = std::move(model);
   m.info.name = name;
   m.info.vocab_size = m.model->vocab_size;
   m.info.max_context = m.model->max_context;
   m.info.end_tokens = checkpoint.config().end_tokens();
+  return m;
+}
+
+// Loaded once per process.
+inline const TestModel& test_model(const std::string& name) {
+  static std::map<std::string, TestModel> models;
+  TestModel& m = models[name];
+  if (!m.model) m = load_test_model(name);
   return m;
 }
 
@@ -48,8 +57,10 @@ struct Answer {
 // Drives the core directly: submit, then run() until all are answered, or step by step.
 class EngineFixture {
  public:
-  EngineFixture(const std::string& model, EngineOptions options, const DrafterFactory& drafter = {})
-      : info_(test_model(model).info), core_(test_model(model).model, test_model(model).ops, info_, small(options), drafter) {}
+  EngineFixture(const TestModel& model, const EngineOptions& options, const DrafterFactory& drafter = {})
+      : info_(model.info), core_(model.model, model.ops, info_, small(options), drafter) {}
+  EngineFixture(const std::string& model, const EngineOptions& options, const DrafterFactory& drafter = {})
+      : EngineFixture(test_model(model), options, drafter) {}
 
   // -1 when refused (then `error` says why).
   int submit(Request request) {

@@ -118,7 +118,7 @@ TEST(Engine, PromptsNearThePoolsSizeFinishOrAreRefused) {
   }
 }
 
-TEST(Engine, AbortInMidPrefillThenTheSamePromptEqualsCold) {
+TEST(Engine, AbortInMidPrefillThenTheSamePromptEqualsCold) {  // case 3
   EngineOptions o;
   o.max_batch_tokens = 50;
   EngineFixture cold("qwen3_5_moe", o);
@@ -154,24 +154,26 @@ TEST(Engine, PromptLengthsAroundPageBoundariesWarmEqualsCold) {  // case 6
   }
 }
 
-TEST(Engine, AppendOnlyChatComputesOnlyWhatIsNew) {  // 60 turns of a growing conversation
-  EngineFixture e("qwen3_5_moe", {});
-  EngineOptions off;
+TEST(Engine, AppendOnlyChatComputesOnlyWhatIsNew) {  // 200 turns of a growing conversation
+  constexpr int kSaid = 11, kAnswered = 9;
+  EngineOptions on, off;
+  on.max_context = off.max_context = 4096;
+  EngineFixture e("qwen3_5_moe", on);
   off.prefix_cache = false;
   EngineFixture cold("qwen3_5_moe", off);
   std::vector<int> history = test_prompt(70, 9);
-  for (int turn = 0; turn < 60; ++turn) {
-    Request r = greedy(history, 9);
+  for (int turn = 0; turn < 200; ++turn) {
+    Request r = greedy(history, kAnswered);
     r.sampling.ignore_eos = true;
     const Answer a = e.solo(r);
-    if (turn % 20 == 19) {
+    if (turn % 50 == 49) {
       ASSERT_EQ(a, cold.solo(r));
     }
     const int replayed = a.usage.prompt_tokens - a.usage.cached_tokens;
-    const int fresh = turn == 0 ? a.usage.prompt_tokens : 12 + 9;
+    const int fresh = turn == 0 ? a.usage.prompt_tokens : kSaid + kAnswered;
     EXPECT_LE(replayed, fresh + kPageTokens) << turn;
     history.insert(history.end(), a.tokens.begin(), a.tokens.end());
-    const auto next = test_prompt(12, 1000 + turn);
+    const auto next = test_prompt(kSaid, 1000 + turn);
     history.insert(history.end(), next.begin(), next.end());
   }
 }

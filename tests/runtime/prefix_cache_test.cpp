@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -52,6 +53,20 @@ TEST(PrefixCache, TheHitIsTheMinimumOverPagesAndSnapshots) {
   EXPECT_EQ(hit.slot, slot);
   EXPECT_EQ(hit.pages, (std::vector<int>{pages[0], pages[1]}));
   EXPECT_EQ(p.slots.refs(slot), 3);         // ours, the cache's, the hit's
+}
+
+TEST(PrefixCache, PagesFor3000TokensAndSnapshotsTo1600HitAt1600) {  // case 12
+  Pools p;
+  PrefixCache cache(p.pages, p.slots, true);
+  std::vector<int> tokens(3000);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const auto pages = take(p.pages, 3000 / kPageTokens);
+  cache.insert("", tokens, pages);
+  for (const int at : {640, 1600}) cache.attach("", std::span(tokens).first(static_cast<std::size_t>(at)), p.slots.acquire());
+  const PrefixHit hit = cache.match("", tokens);
+  EXPECT_EQ(hit.tokens, 1600);
+  EXPECT_EQ(hit.pages.size(), 1600U / kPageTokens);
+  EXPECT_EQ(hit.matched, 3000 / kPageTokens * kPageTokens);
 }
 
 TEST(PrefixCache, AnExactPromptLeavesOneTokenAndShortOnesMiss) {

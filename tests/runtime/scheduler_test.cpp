@@ -42,18 +42,18 @@ TEST(Scheduler, DecodesComeFirstAndPrefillTakesWhatIsLeft) {
   auto a = sequence(1, 10, 5), b = sequence(2, 100, 5);
   scheduler.add(a.get());
   StepPlan plan;
-  scheduler.plan({}, 32, kNoDrafts, plan);
+  scheduler.plan({}, {32}, kNoDrafts, plan);
   ASSERT_EQ(plan.runs.size(), 1U);
   EXPECT_EQ(plan.runs[0].rows, 10);
   advance(plan);
   scheduler.add(b.get());
-  scheduler.plan({}, 20, kNoDrafts, plan);
+  scheduler.plan({}, {20}, kNoDrafts, plan);
   ASSERT_EQ(plan.runs.size(), 2U);
   EXPECT_EQ(plan.runs[0].sequence, a.get());
   EXPECT_EQ(plan.runs[0].rows, 1);
   EXPECT_EQ(plan.runs[1].rows, 20);  // beside a decode: prefill_rows, not the whole budget
   advance(plan);
-  scheduler.plan({}, 20, [](const Sequence&) { return 3; }, plan);
+  scheduler.plan({}, {20}, [](const Sequence&) { return 3; }, plan);
   EXPECT_EQ(plan.runs[0].drafts, 3);
   EXPECT_EQ(plan.runs[1].rows, 20);
 }
@@ -66,13 +66,13 @@ TEST(Scheduler, PriorityGoesFirstAndWaitingMakesOneOlder) {
   StepPlan plan;
   scheduler.add(low.get());
   scheduler.add(high.get());
-  scheduler.plan(start + std::chrono::seconds(6), 64, kNoDrafts, plan);
+  scheduler.plan(start + std::chrono::seconds(6), {64}, kNoDrafts, plan);
   EXPECT_EQ(plan.admitted, std::vector<Sequence*>{high.get()});
   Scheduler patient(residency, {.max_sequences = 1, .max_batch_tokens = 64, .aging_seconds = 10});
   auto later = sequence(3, 10, 5, start + std::chrono::seconds(20), 1);
   patient.add(later.get());
   patient.add(low.get());
-  patient.plan(start + std::chrono::seconds(21), 64, kNoDrafts, plan);
+  patient.plan(start + std::chrono::seconds(21), {64}, kNoDrafts, plan);
   EXPECT_EQ(plan.admitted, std::vector<Sequence*>{low.get()});  // 20 seconds ahead outweigh one step of priority
 }
 
@@ -86,7 +86,7 @@ TEST(Scheduler, WhenPagesRunOutTheYoungestGivesWay) {
   StepPlan plan;
   std::vector<Sequence*> preempted;
   for (int step = 0; step < 60 && preempted.empty(); ++step) {
-    scheduler.plan(start + std::chrono::seconds(2), 512, kNoDrafts, plan);
+    scheduler.plan(start + std::chrono::seconds(2), {512}, kNoDrafts, plan);
     preempted = plan.preempted;
     advance(plan);
   }
@@ -158,7 +158,7 @@ std::vector<Outcome> simulate(int requests, double rate, const Costs& cost, Resi
   double now = 0;
   int next = 0, done = 0;
   StepPlan plan;
-  const int prefill_rows = std::max(16, static_cast<int>(5 * (cost.fixed + cost.decode * max_sequences) / cost.prefill));
+  StepCost measured;
   for (int step = 0; done < requests; ++step) {
     EXPECT_LT(step, requests * 400) << "the simulation does not end";
     if (step >= requests * 400) break;
@@ -167,9 +167,11 @@ std::vector<Outcome> simulate(int requests, double rate, const Costs& cost, Resi
       now = all[static_cast<std::size_t>(next)].arrived;
       continue;
     }
-    scheduler.plan(Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9))), prefill_rows, kNoDrafts, plan);
-    double seconds = cost.fixed;
-    for (const Run& r : plan.runs) seconds += r.sequence->remaining() == 1 ? cost.decode : cost.prefill * r.rows;
+    scheduler.plan(Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9))), measured.limit(), kNoDrafts, plan);
+    int decodes = 0, prefill_rows = 0;
+    for (const Run& r : plan.runs) (r.sequence->remaining() == 1 ? decodes : prefill_rows) += r.rows;
+    const double seconds = cost.fixed + cost.decode * decodes + cost.prefill * prefill_rows;
+    measured.record(decodes, prefill_rows, 0, seconds);
     now += seconds;
     for (const Run& r : plan.runs) {
       Sequence& s = *r.sequence;
@@ -235,7 +237,7 @@ TEST(Simulation, AStarvingPolicyWouldBeCaught) {  // planted fault: newest first
     all.push_back(sequence(i, 64, 1, {}, i));
     scheduler.add(all.back().get());
     if (i == 2) scheduler.add(all[0].get());
-    scheduler.plan({}, 64, kNoDrafts, plan);
+    scheduler.plan({}, {64}, kNoDrafts, plan);
     advance(plan);
     for (const auto& r : plan.runs) {
       first_ran |= r.sequence == all[0].get();

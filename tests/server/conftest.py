@@ -3,6 +3,7 @@ import json
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -15,8 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def pytest_addoption(parser):
     parser.addoption("--strata", default=str(ROOT / "build/cpu/src/cli/strata"), help="the program to test")
-    parser.addoption("--soak-requests", type=int, default=2000, help="requests of the soak test at most")
-    parser.addoption("--soak-seconds", type=float, default=40, help="after which the soak test sends no more")
+    parser.addoption("--soak-requests", type=int, default=2000, help="requests of the soak test")
+    parser.addoption("--eval-cases", type=int, default=576, help="conversations of the evaluation test")
 
 
 class Server:
@@ -103,6 +104,18 @@ def alive(request):
     if "server" in request.fixturenames:
         shared = request.getfixturevalue("server")
         assert shared.process.poll() is None, "".join(shared.errors)
+
+
+def raw(server, body, path="/v1/chat/completions"):
+    """A socket with a request under way."""
+    host, port = server.url.removeprefix("http://").split(":")
+    s = socket.create_connection((host, int(port)))
+    data = json.dumps(body).encode()
+    s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
+    return s
+
+
+LONG = {"messages": [{"role": "user", "content": "Tell me a story."}], "ignore_eos": True, "max_tokens": 3000, "temperature": 0}
 
 
 def tool_conversation():

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "server/api_error.h"
+#include "server/conversation.h"
 #include "server/metrics_text.h"
 #include "server/sse.h"
 
@@ -64,6 +65,18 @@ TEST(Fields, ReadsWhatIsThereAndNamesTheFirstThatIsWrong) {
   EXPECT_EQ(param([](Fields& f) { f.array("s"), f.flag("i"); }), "top.s");
   const Json list = Json::array();
   EXPECT_TRUE(Fields(list).failed());
+}
+
+TEST(NormalMessages, ParsesToolArgumentsSentAsText) {
+  const Json messages = Json::parse(
+      R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [2]}"}},
+    {"function": {"name": "g", "arguments": "not json"}}, {"function": {"name": "h", "arguments": "[1]"}}]}])");
+  const Json parsed = normal_messages(messages, false).value();
+  EXPECT_EQ(parsed[0]["tool_calls"][0]["function"]["arguments"].dump(), R"({"b":1,"a":[2]})");
+  EXPECT_EQ(parsed[0]["tool_calls"][1]["function"]["arguments"], "not json");
+  EXPECT_EQ(parsed[0]["tool_calls"][2]["function"]["arguments"], "[1]");
+  const Json kept = normal_messages(messages, true).value();
+  EXPECT_EQ(kept[0]["tool_calls"][0]["function"]["arguments"], R"({"b": 1, "a": [2]})");
 }
 
 TEST(Sse, EveryLineOfTheDataIsData) {

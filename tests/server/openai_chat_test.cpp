@@ -151,7 +151,7 @@ TEST_F(ChatTest, FinishReasonFollowsTheToolChoice) {
   EXPECT_EQ(prompt_text(engine_->requests().size() - 1).find("get_weather"), std::string::npos);
 }
 
-TEST_F(ChatTest, StopStringsOfSeveralTokensEndTextAndLogprobs) {
+TEST_F(ChatTest, StopStringsOfSeveralTokensEndTextAndLogprobs) {  // cases 37 and 38
   say("A B C D E F G H I J K L M N O P Q R S T U V W X Y Z");
   Json body = chat("Continue");
   body["stop"] = "O P Q";
@@ -169,7 +169,7 @@ TEST_F(ChatTest, StopStringsOfSeveralTokensEndTextAndLogprobs) {
   EXPECT_TRUE(eventually([&] { return engine_->running() == 0; }));
 }
 
-TEST_F(ChatTest, CharactersArriveWhole) {
+TEST_F(ChatTest, CharactersArriveWhole) {  // case 36
   const std::string text =
       "\xF0\x9F\x91\x8B \xC4\x8F \xED\x95\x9C\xEA\xB8\x80 "
       "\xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7";
@@ -222,7 +222,7 @@ TEST_F(ChatTest, PassesOptionsToTheEngine) {
   EXPECT_TRUE(r.deadline.has_value());
 }
 
-TEST_F(ChatTest, ImpossibleValuesAreNamedAndHarmNobody) {
+TEST_F(ChatTest, ImpossibleValuesAreNamedAndHarmNobody) {  // case 40
   say("fine fine fine fine fine fine");
   engine_->delay_ms = 20;
   RawClient good(port_);
@@ -288,7 +288,7 @@ TEST_F(ChatTest, BodiesThatAreNoJson) {
   }
 }
 
-TEST_F(ChatTest, AClientThatLeavesFreesTheEngine) {
+TEST_F(ChatTest, AClientThatLeavesFreesTheEngine) {  // case 39
   script_ = [this](const Request&) { return std::vector<int>(3000, encode("a")[0]); };
   engine_->delay_ms = 5;
   Json body = chat("Hi");

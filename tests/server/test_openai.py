@@ -129,6 +129,7 @@ def test_responses(client, model):
 
 
 def test_errors(client, model):
+    """Case 40."""
     with pytest.raises(openai.BadRequestError) as e:
         say(client, model, "Hi", extra_body={"top_k": -5})
     assert e.value.param == "top_k"
@@ -141,4 +142,5 @@ def test_errors(client, model):
 
 
 def test_max_tokens_beyond_the_context_is_clamped(client, model):
+    """Case 40."""
     assert say(client, model, "What is 12 + 30?", max_tokens=10_000_000).choices[0].finish_reason == "stop"

@@ -135,16 +135,6 @@ TEST(ChatTemplate, RendersTheEmbeddedModelsTemplate) {
   EXPECT_EQ(chat->render(hello()).value(), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
-TEST(ChatTemplate, ParsesToolArgumentsSentAsText) {
-  const Json messages = Json::parse(
-      R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [2]}"}},
-    {"function": {"name": "g", "arguments": "not json"}}, {"name": "h", "arguments": "{}"}]}, 5])");
-  const Json parsed = with_parsed_tool_arguments(messages);
-  EXPECT_EQ(parsed[0]["tool_calls"][0]["function"]["arguments"].dump(), R"({"b":1,"a":[2]})");
-  EXPECT_EQ(parsed[0]["tool_calls"][1]["function"]["arguments"], "not json");
-  EXPECT_TRUE(parsed[0]["tool_calls"][2]["arguments"].is_object());
-}
-
 TEST(ChatTemplate, ManyThreadsRenderTheSameTemplate) {
   const ChatTemplate chat(
       "{% set ns = namespace(n=0) %}{% macro m(x) %}<{{ x }}>{% endmacro %}{% for m2 in messages %}{% set "

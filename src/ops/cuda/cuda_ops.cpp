@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ops/cpu/matrix_rows.h"
 #include "ops/cuda/cuda_error.h"
+#include "tensor/out_of_memory.h"
 
 namespace strata {
 namespace {
@@ -60,7 +61,7 @@ Buffer CudaOps::allocate(std::size_t bytes) {
   const cudaError_t error = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
   if (error == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw Error("no room for {} MiB of device memory ({} MiB free)", bytes >> 20, free_bytes() >> 20);
+    throw OutOfMemory("no room for {} MiB of device memory ({} MiB free)", bytes >> 20, free_bytes() >> 20);
   }
   cuda::check_cuda(error, "allocation");
   Buffer buffer(data, bytes, Device::kCuda, [](void* p, std::size_t) { cudaFree(p); });
