@@ -10,7 +10,9 @@
 #include "cli/load.h"
 #include "runtime/batch_builder.h"
 #include "runtime/memory_pools.h"
+#include "runtime/padding.h"
 #include "runtime/ref_pool.h"
+#include "runtime/runner.h"
 
 namespace strata {
 namespace {
@@ -63,10 +65,12 @@ double measure_bandwidth(int threads) {
 // Runs the model directly: `batch` sequences of `context` computed tokens each.
 class Subject {
  public:
-  Subject(const LoadedModel& loaded, int batch, int context)
+  // `rows`: of one sequence in a step, at most.
+  Subject(const LoadedModel& loaded, int batch, int context, int rows)
       : model_(*loaded.model), ops_(*loaded.ops), batch_(batch),
         pages_each_((context + 512 + kPageTokens - 1) / kPageTokens),
-        pools_(model_.states(), {.pages = batch * pages_each_, .slots = batch + 1, .tapes = 0}, DType::kF32, ops_) {}
+        pools_(model_.states(), {.pages = batch * pages_each_, .slots = batch + 1, .tapes = 0}, ops_.activation(), ops_),
+        runner_(ops_, limits(batch, rows, context + 512)) {}
 
   // `rows` tokens of every sequence from `start` on; seconds.
   double step(int rows, int start) {
@@ -80,38 +84,47 @@ class Subject {
       builder_.save(row + rows - 1, s + 1);
       builder_.want_logits(row + rows - 1);
     }
-    const Batch batch = builder_.batch();
+    runner_.pad(builder_);
+    const Batch step = builder_.batch();
     return seconds_of([&] {
       const Scratch scratch(ops_.arena());
-      model_.forward(batch, pools_.views(), ops_);
+      const ModelOutput out = runner_.forward(model_, step, pools_.views());
+      if (runner_.device() != nullptr) runner_.best(out.logits, batch_);  // waits
     });
   }
 
  private:
+  StepLimits limits(int batch, int rows, int context) const {
+    const BatchShape most = padded_shape({.rows = batch * rows, .sequences = batch, .logit_rows = batch, .saves = batch, .longest_run = kTapeRows, .longest_context = context});
+    return {.rows = most.rows, .sequences = most.sequences, .pages = most.longest_context / kPageTokens, .logit_rows = most.logit_rows, .vocab = model_.vocab_size};
+  }
+
   const Model& model_;
   Ops& ops_;
   int batch_, pages_each_;
   MemoryPools pools_;
+  Runner runner_;
   BatchBuilder builder_;
 };
 
 // What one decode step of `batch` sequences moves beside the matrices: keys, values and states (read and written).
-double memory_bytes(const Model& m, int batch, int context) {
+double memory_bytes(const Model& m, DType kv_dtype, int batch, int context) {
   const auto specs = m.states();
-  return static_cast<double>(MemoryPools::page_bytes(specs, DType::kF32)) / kPageTokens * context * batch +
+  return static_cast<double>(MemoryPools::page_bytes(specs, kv_dtype)) / kPageTokens * context * batch +
          2.0 * static_cast<double>(MemoryPools::slot_bytes(specs)) * batch;
 }
 
 int bench(BenchFlags& f) {
   const LoadedModel loaded = load_model(f.model);
-  const int threads = f.model.threads > 0 ? f.model.threads : static_cast<int>(std::thread::hardware_concurrency());
-  const double bandwidth = measure_bandwidth(threads);
-  nlohmann::ordered_json out = {{"model", loaded.info.name}, {"threads", threads}, {"memory_bytes_per_second", bandwidth}};
-  if (!f.json) std::printf("%s, %d threads, memory %.1f GB/s\n", loaded.info.name.c_str(), threads, bandwidth / 1e9);
+  const int threads = f.model.backend.threads > 0 ? f.model.backend.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const bool host = loaded.ops->device() == Device::kCpu;  // elsewhere neither bandwidth nor what is read of weights is known
+  const double bandwidth = host ? measure_bandwidth(threads) : 0;
+  nlohmann::ordered_json out = {{"model", loaded.info.name}, {"backend", f.model.backend.name}, {"threads", threads}, {"memory_bytes_per_second", bandwidth}};
+  if (!f.json && host) std::printf("%s, %d threads, memory %.1f GB/s\n", loaded.info.name.c_str(), threads, bandwidth / 1e9);
 
   {
     std::vector<double> times;
-    Subject subject(loaded, 1, f.prefill);
+    Subject subject(loaded, 1, f.prefill, f.prefill);
     subject.step(f.prefill, 0);
     for (int i = 0; i < f.repeat; ++i) times.push_back(subject.step(f.prefill, 0));
     const double rate = f.prefill / median(times);
@@ -121,14 +134,14 @@ int bench(BenchFlags& f) {
   if (!f.json) std::printf("%6s %8s %12s %14s %12s %10s\n", "batch", "context", "ms a step", "tokens/s", "MB a step", "of memory");
   for (const int context : f.contexts) {
     for (const int batch : f.batches) {
-      Subject subject(loaded, batch, context);
+      Subject subject(loaded, batch, context, 256);
       for (int at = 0; at < context; at += 256) subject.step(std::min(256, context - at), at);
       std::vector<double> times;
       const int steps = 5 * f.repeat;
       const std::uint64_t read = loaded.ops->weight_bytes_read();
       for (int i = 0; i < steps; ++i) times.push_back(subject.step(1, context + i));
       const double weights = static_cast<double>(loaded.ops->weight_bytes_read() - read) / steps;
-      const double t = median(times), bytes = weights + memory_bytes(*loaded.model, batch, context), share = bytes / t / bandwidth;
+      const double t = median(times), bytes = weights + memory_bytes(*loaded.model, loaded.ops->activation(), batch, context), share = host ? bytes / t / bandwidth : 0;
       out["decode"].push_back({{"batch", batch}, {"context", context}, {"seconds", t}, {"tokens_per_second", batch / t},
                                {"bytes", bytes}, {"share_of_bandwidth", share}});
       if (!f.json) std::printf("%6d %8d %12.3f %14.0f %12.1f %9.0f%%\n", batch, context, t * 1e3, batch / t, bytes / 1e6, share * 100);

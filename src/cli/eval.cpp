@@ -160,7 +160,7 @@ ordered_json summary(const std::vector<Case>& cases, double seconds, const Engin
 }
 
 int eval(EvalFlags& f) {
-  if (f.chunk > 0) f.model.engine.max_batch_tokens = f.chunk;
+  if (f.chunk > 0) f.model.max_batch_tokens = f.chunk;
   f.model.engine.max_sequences = f.batch;
   Loaded model = load(f.model);
   std::vector<Case> cases = read_cases(f.cases, model);

@@ -14,7 +14,6 @@
 #include "loader/gguf_vocabulary.h"
 #include "loader/resolve.h"
 #include "model/registry.h"
-#include "ops/cpu/cpu_ops.h"
 
 namespace strata {
 namespace {
@@ -80,13 +79,14 @@ std::optional<DType> parse_dtype(const std::string& text) {
 
 void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--model,-m", f.model, "A model folder, a file, or a Hugging Face id in the local cache (default: the embedded demo model)");
-  app.add_option("--threads,-t", f.threads, "Threads to compute with (default: one per core)")->check(CLI::Range(0, 1024));
+  app.add_option("--backend", f.backend.name, "Where to compute: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  app.add_option("--threads,-t", f.backend.threads, "Threads to compute with (default: one per core)")->check(CLI::Range(0, 1024));
   app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, q8_0, q4_k, ...");
   app.add_option("--kv-dtype", f.kv_dtype, "Type of keys and values: auto, f32, f16, bf16, f8_e4m3");
-  app.add_option("--memory", f.memory, "Memory for keys, values and recurrent states, such as 512MiB or 4GiB");
+  app.add_option("--memory", f.memory, "Memory for keys, values and recurrent states, such as 512MiB or 4GiB (default: 1GiB; on a GPU most of what is free)");
   app.add_option("--max-context", f.engine.max_context, "Tokens of one sequence at most (default: the model's limit)")->check(CLI::NonNegativeNumber);
   app.add_option("--max-sequences", f.engine.max_sequences, "Sequences that run at once")->check(CLI::Range(1, 4096));
-  app.add_option("--max-batch-tokens", f.engine.max_batch_tokens, "Rows of a step at most")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--max-batch-tokens", f.max_batch_tokens, "Rows of a step at most (default: 512; on a GPU 2048)")->check(CLI::Range(1, 1 << 20));
   app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram, or draft=PATH (a smaller model with the same vocabulary)");
   app.add_option("--draft-tokens", f.draft_tokens, "Drafts a step: 1 to 15, or auto");
   app.add_option("--cache-file", f.engine.cache_file, "Keep the prefix cache in this file from one start to the next");
@@ -147,11 +147,13 @@ std::filesystem::path model_path(const ModelFlags& flags) {
 }
 
 LoadedModel load_model(const ModelFlags& flags) {
+  BackendFlags backend = flags.backend;
+  backend.f32 = flags.weights == "f32";
+  LoadedModel out;
+  out.ops = make_backend(backend);
   const auto path = model_path(flags);
   ProgressBar bar("loading " + path.filename().string());
   Checkpoint checkpoint = Checkpoint::open(path, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
-  LoadedModel out;
-  out.ops = std::make_shared<CpuOps>(CpuOptions{.threads = flags.threads});
   out.model = std::make_shared<const Model>(load_model(checkpoint, *out.ops, {.weights = parse_dtype(flags.weights)}));
   out.info.name = path.filename().string();
   out.info.folder = folder_of(path);
@@ -165,16 +167,20 @@ LoadedModel load_model(const ModelFlags& flags) {
 
 Loaded load(const ModelFlags& flags) {
   EngineOptions options = flags.engine;
-  options.memory_bytes = parse_bytes(flags.memory);
   options.draft_tokens = parse_draft_tokens(flags.draft_tokens);
   options.prefix_cache = !flags.no_prefix_cache;
-  options.kv_dtype = parse_dtype(flags.kv_dtype).value_or(DType::kF32);
   LoadedModel model = load_model(flags);
+  options.kv_dtype = parse_dtype(flags.kv_dtype).value_or(model.ops->activation());
+  const bool host = model.ops->device() == Device::kCpu;
+  options.max_batch_tokens = flags.max_batch_tokens > 0 ? flags.max_batch_tokens : host ? 512 : 2048;
   if (options.speculate.starts_with("draft=")) {
     Checkpoint draft = Checkpoint::open(resolve_model(options.speculate.substr(6)));
     options.draft_model = std::make_shared<const Model>(load_model(draft, *model.ops, {.weights = parse_dtype(flags.weights)}));
     options.speculate = "draft";
   }
+  // Logits of every row of a step, and as much again for all else.
+  const auto scratch = std::size_t{8} * static_cast<std::size_t>(options.max_batch_tokens) * static_cast<std::size_t>(model.info.vocab_size) + (std::size_t{1} << 30);
+  options.memory_bytes = flags.memory == "auto" ? default_memory(*model.ops, scratch) : parse_bytes(flags.memory);
   Loaded out;
   out.tokenizer = load_tokenizer(model_path(flags));
   out.chat_template = load_template(model_path(flags));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/backend.h"
 #include "model/model.h"
 #include "runtime/engine.h"
 #include "text/chat_template.h"
@@ -17,10 +18,11 @@ namespace strata {
 // What the command line says; add_model_flags() fills it.
 struct ModelFlags {
   std::string model;              // empty = the embedded one
-  int threads = 0;
+  BackendFlags backend;
   std::string weights = "auto";   // element type of the large matrices
   std::string kv_dtype = "auto";
-  std::string memory = "1GiB";
+  std::string memory = "auto";
+  int max_batch_tokens = 0;       // 0 = auto
   std::string draft_tokens = "auto";
   bool no_prefix_cache = false;
   std::string lora;               // a PEFT adapter for every answer; empty = none

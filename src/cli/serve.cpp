@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -88,8 +89,18 @@ int serve(const ServeFlags& f) {
       "/v1/messages. Ctrl-C ends it.\n",
       service.names.front().c_str(), v6 ? "[" : "", f.host.c_str(), v6 ? "]" : "", port);
   std::fflush(stdout);
-  server.run();
-  return generator.healthy() ? 0 : 1;
+  {
+    // An engine that has failed answers nothing any more: /health says so for a moment, then the process ends.
+    const std::jthread watch([&](const std::stop_token& over) {
+      while (!over.stop_requested() && generator.healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (!over.stop_requested()) std::this_thread::sleep_for(std::chrono::seconds(2));
+      if (!over.stop_requested()) server.drain(std::chrono::seconds(1));
+    });
+    server.run();
+  }
+  if (generator.healthy()) return 0;
+  std::fprintf(stderr, "strata: the engine has failed and cannot go on\n");
+  return 1;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ class Arena {
  public:
   struct Mark {
     std::size_t block = 0, used = 0;
+    bool operator==(const Mark&) const = default;
   };
 
   explicit Arena(std::function<Buffer(std::size_t)> allocate, std::size_t block_bytes = std::size_t{8} << 20)

@@ -8,7 +8,7 @@ namespace strata {
 class LoraTables;  // ops/lora.h
 
 // Extents known to the host. Padded ones (CUDA graphs) may exceed what is used: padding rows have kv_slot -1 and belong
-// to a padding sequence that saves only into the dummy slot.
+// to a padding sequence that saves only into the dummy slot. A padding save is (rows, -1): of no row.
 struct BatchShape {
   int rows = 0;           // T
   int sequences = 0;      // S

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -15,6 +16,7 @@
 #include "ops/batch.h"
 #include "ops/lora.h"
 #include "ops/memory.h"
+#include "ops/step_device.h"
 #include "ops/weight.h"
 #include "tensor/tensor.h"
 
@@ -162,6 +164,14 @@ class Ops {
   // Packs a matrix, as `type` if given (quantising or widening), else in its own type. Host pieces may go away afterwards.
   virtual Weight load(const HostMatrix& matrix, std::optional<DType> type = {}) = 0;
   virtual Tensor load_vector(const Tensor& host, float add = 0) = 0;    // any float type -> f32, + add; same shape; kept for the backend's life
+  // Contiguous tensors to and from host memory; for start and end, not for steps: they wait.
+  virtual void write(const Tensor& to, const void* from) { std::memcpy(to.raw(), from, to.bytes()); }
+  virtual void read(void* to, const Tensor& from) { std::memcpy(to, from.raw(), from.bytes()); }
+  // Null when the host's memory is the backend's own: steps then need nothing of the kind.
+  virtual std::unique_ptr<StepDevice> make_step_device(const StepLimits& limits) {
+    (void)limits;
+    return nullptr;
+  }
   Arena& arena() { return *arena_; }
   // Bytes of matrices that products have read so far, each matrix (each chosen expert's) once an op; host backends count.
   std::uint64_t weight_bytes_read() const { return weight_bytes_read_; }

@@ -52,8 +52,42 @@ void BatchBuilder::save(int row, int slot) {
 
 void BatchBuilder::want_logits(int row) { logit_rows_.push_back(row); }
 
+void BatchBuilder::pad(const BatchShape& to) {
+  const int added = to.sequences - static_cast<int>(start_.size());
+  STRATA_CHECK(added >= 0 && to.rows - rows() >= added && (added > 0 || to.rows == rows()), "{} rows of {} sequences padded to {} of {}",
+               rows(), start_.size(), to.rows, to.sequences);
+  for (int s = 0; s < added; ++s) {
+    const int n = (to.rows - rows()) / (added - s);
+    tokens_.insert(tokens_.end(), static_cast<std::size_t>(n), 0);
+    for (int i = 0; i < n; ++i) positions_.push_back(i);
+    kv_slots_.insert(kv_slots_.end(), static_cast<std::size_t>(n), -1);
+    sequence_.insert(sequence_.end(), static_cast<std::size_t>(n), static_cast<int>(start_.size()));
+    adapters_.insert(adapters_.end(), static_cast<std::size_t>(n), -1);
+    first_.push_back(rows());
+    start_.push_back(0);
+    state_in_.push_back(-1);
+    tape_.push_back(-1);
+    replay_.push_back(0);
+    state_out_.push_back(-1);
+    page_first_.push_back(static_cast<int>(pages_.size()));
+    longest_run_ = std::max(longest_run_, n);
+  }
+  while (static_cast<int>(saves_.size()) < 2 * to.saves) saves_.insert(saves_.end(), {to.rows, -1});
+  logit_rows_.resize(static_cast<std::size_t>(to.logit_rows), 0);
+  STRATA_CHECK(longest_run_ <= to.longest_run && longest_context_ <= to.longest_context, "a run of {} of {} padded to {} of {}",
+               longest_run_, longest_context_, to.longest_run, to.longest_context);
+  longest_run_ = to.longest_run;
+  longest_context_ = to.longest_context;
+  STRATA_CHECK(shape() == to, "more saves or logits than {} and {}", to.saves, to.logit_rows);
+}
+
+BatchShape BatchBuilder::shape() const {
+  return {.rows = rows(), .sequences = static_cast<int>(start_.size()), .logit_rows = static_cast<int>(logit_rows_.size()),
+          .saves = static_cast<int>(saves_.size() / 2), .longest_run = longest_run_, .longest_context = longest_context_};
+}
+
 Batch BatchBuilder::batch() {
-  const int T = rows(), S = static_cast<int>(start_.size());
+  const int S = static_cast<int>(start_.size());
   const int max_pages = (longest_context_ + kPageTokens - 1) / kPageTokens;
   page_table_.assign(static_cast<std::size_t>(S) * static_cast<std::size_t>(max_pages), 0);
   for (int s = 0; s < S; ++s) {
@@ -62,8 +96,7 @@ Batch BatchBuilder::batch() {
               page_table_.begin() + static_cast<std::ptrdiff_t>(s) * max_pages);
   }
   Batch b;
-  b.shape = {.rows = T, .sequences = S, .logit_rows = static_cast<int>(logit_rows_.size()),
-             .saves = static_cast<int>(saves_.size() / 2), .longest_run = longest_run_, .longest_context = longest_context_};
+  b.shape = shape();
   b.tokens = view(tokens_);
   b.positions = view(positions_);
   b.sequence = view(sequence_);

@@ -26,9 +26,13 @@ class BatchBuilder {
   int add(const BatchRun& run);
   void save(int row, int slot);      // rows in ascending order over all calls
   void want_logits(int row);         // likewise; at most once a row
+  // Adds padding sequences (after the last run) and numbers up to `shape`: see padded_shape() and BatchShape.
+  void pad(const BatchShape& shape);
+  BatchShape shape() const;
   // Its adapters are empty when all are -1; else whoever asked for them sets `lora`.
   Batch batch();
 
+  std::span<const int> saves() const { return saves_; }  // (row, slot)
   int rows() const { return static_cast<int>(tokens_.size()); }
 
  private:

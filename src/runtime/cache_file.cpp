@@ -14,14 +14,11 @@ namespace {
 
 constexpr char kMagic[] = "strata prefix cache 1\n";
 
-// The bytes that place `id` has in every layer, page or slot.
-std::vector<std::span<std::byte>> places(std::span<const Memory> memory, int id, bool slot) {
-  std::vector<std::span<std::byte>> out;
+// What place `id` has in every layer, page or slot.
+std::vector<Tensor> places(std::span<const Memory> memory, int id, bool slot) {
+  std::vector<Tensor> out;
   const auto add = [&](const Tensor& t) {
-    if (t.empty()) return;
-    STRATA_CHECK(t.device() == Device::kCpu && t.contiguous(), "a cache file needs memory on the host");
-    const std::size_t bytes = t.bytes() / static_cast<std::size_t>(t.rows());
-    out.emplace_back(t.raw() + bytes * static_cast<std::size_t>(id), bytes);
+    if (!t.empty()) out.push_back(t.rows_from(id, 1));
   };
   for (const Memory& m : memory) {
     if (const auto* kv = std::get_if<KvView>(&m); kv != nullptr && !slot) {
@@ -65,16 +62,23 @@ struct Record {
   std::string_view page, slot;  // bytes over all layers
 };
 
-std::size_t total(const std::vector<std::span<std::byte>>& spans) {
+std::size_t total(const std::vector<Tensor>& tensors) {
   std::size_t n = 0;
-  for (const auto& s : spans) n += s.size();
+  for (const Tensor& t : tensors) n += t.bytes();
   return n;
 }
 
-void fill(const std::vector<std::span<std::byte>>& spans, std::string_view from) {
-  for (const auto& s : spans) {
-    std::memcpy(s.data(), from.data(), s.size());
-    from.remove_prefix(s.size());
+void put(std::string& to, const std::vector<Tensor>& tensors, Ops& ops) {
+  for (const Tensor& t : tensors) {
+    to.resize(to.size() + t.bytes());
+    ops.read(to.data() + to.size() - t.bytes(), t);
+  }
+}
+
+void fill(const std::vector<Tensor>& tensors, std::string_view from, Ops& ops) {
+  for (const Tensor& t : tensors) {
+    ops.write(t, from.data());
+    from.remove_prefix(t.bytes());
   }
 }
 
@@ -98,7 +102,7 @@ Record read_record(Reader& in, std::size_t page_bytes, std::size_t slot_bytes, c
 }  // namespace
 
 int save_cache(const std::filesystem::path& path, const std::string& fingerprint, const PrefixCache& cache,
-               std::span<const Memory> memory, bool (*accept_root)(const std::string& root)) {
+               std::span<const Memory> memory, Ops& ops, bool (*accept_root)(const std::string& root)) {
   std::filesystem::path part = path;
   part += ".part";
   std::ofstream out(part, std::ios::binary | std::ios::trunc);
@@ -117,10 +121,8 @@ int save_cache(const std::filesystem::path& path, const std::string& fingerprint
     put_number(record, e.tokens.size());
     put(record, e.tokens.data(), e.tokens.size() * sizeof(int));
     put_number(record, e.slot >= 0 ? 1 : 0);
-    for (const auto& s : places(memory, e.page, false)) put(record, s.data(), s.size());
-    if (e.slot >= 0) {
-      for (const auto& s : places(memory, e.slot, true)) put(record, s.data(), s.size());
-    }
+    put(record, places(memory, e.page, false), ops);
+    if (e.slot >= 0) put(record, places(memory, e.slot, true), ops);
     put_number(record, XXH3_64bits(record.data(), record.size()));
     out << record;
   }
@@ -131,7 +133,7 @@ int save_cache(const std::filesystem::path& path, const std::string& fingerprint
 }
 
 int restore_cache(const std::filesystem::path& path, const std::string& fingerprint, PrefixCache& cache, RefPool& pages,
-                  RefPool& slots, std::span<const Memory> memory) {
+                  RefPool& slots, std::span<const Memory> memory, Ops& ops) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error("{}: cannot be read", path.string());
   std::ostringstream buffer;
@@ -150,7 +152,7 @@ int restore_cache(const std::filesystem::path& path, const std::string& fingerpr
   for (const Record& r : records) {
     const int page = pages.acquire();
     if (page < 0) break;
-    fill(places(memory, page, false), r.page);
+    fill(places(memory, page, false), r.page, ops);
     if (!cache.append(r.root, r.tokens, page)) {
       pages.release(page);  // its parent did not fit, or it is there already
       continue;
@@ -160,7 +162,7 @@ int restore_cache(const std::filesystem::path& path, const std::string& fingerpr
     if (!r.snapshot) continue;
     const int slot = slots.acquire();
     if (slot < 0) continue;
-    fill(places(memory, slot, true), r.slot);
+    fill(places(memory, slot, true), r.slot, ops);
     cache.attach(r.root, r.tokens, slot);
     slots.release(slot);
   }

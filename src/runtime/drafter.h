@@ -1,7 +1,6 @@
 // Drafter: guesses the next tokens of sequences, to be verified by the model.
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -9,11 +8,6 @@
 #include "runtime/sequence.h"
 
 namespace strata {
-
-// The draft that logits [V] speak for: the best token, the lower id of a tie.
-inline int best_draft(std::span<const float> logits) {
-  return static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
 
 struct DraftWish {
   Sequence* sequence = nullptr;

@@ -9,6 +9,7 @@
 #include "runtime/model_drafter.h"
 #include "runtime/mtp_drafter.h"
 #include "runtime/ngram_drafter.h"
+#include "runtime/padding.h"
 #include "runtime/pool_sizes.h"
 #include "tensor/out_of_memory.h"
 
@@ -55,6 +56,15 @@ ResidencyOptions residency_options(const Model& model, const EngineOptions& opti
   return r;
 }
 
+StepLimits step_limits(const Model& model, const EngineOptions& options) {
+  const int rows = options.max_batch_tokens + 2 * kTapeRows * options.max_sequences;  // a head also reads what waited, and its own drafts
+  BatchShape most{.rows = rows, .sequences = options.max_sequences, .logit_rows = rows, .saves = rows,
+                  .longest_run = kTapeRows, .longest_context = context_of(model, options)};
+  most = padded_shape(most);
+  return {.rows = most.rows, .sequences = most.sequences, .pages = most.longest_context / kPageTokens,
+          .logit_rows = most.logit_rows, .vocab = model.vocab_size};
+}
+
 }  // namespace
 
 EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> ops, const ModelInfo& info,
@@ -64,7 +74,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
       residency_options_(residency_options(*model_, options, specs_)), pools_(specs_, residency_options_.sizes, options.kv_dtype, *ops_),
       residency_(residency_options_),
       scheduler_(residency_, {.max_sequences = options.max_sequences, .max_batch_tokens = options.max_batch_tokens}),
-      runner_(std::make_unique<Runner>(*ops_)), policy_(options.draft_tokens, options.speculate == "mtp" ? mtp_depths(options) : 1) {
+      runner_(std::make_unique<Runner>(*ops_, step_limits(*model_, options))), policy_(options.draft_tokens, options.speculate == "mtp" ? mtp_depths(options) : 1) {
   info_.max_context = context_of(*model_, options);
   if (options.draft_tokens < 0 || options.draft_tokens >= kTapeRows) {
     throw Error("--draft-tokens must be auto or 1 to {}, is {}", kTapeRows - 1, options.draft_tokens);
@@ -98,6 +108,17 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
   for (Histogram* h : {&metrics_.ttft, &metrics_.inter_token, &metrics_.queue, &metrics_.step}) *h = Histogram(latency);
   metrics_.drafted_at.resize(kTapeRows - 1);
   metrics_.accepted_at.resize(kTapeRows - 1);
+  if (runner_->device() != nullptr) grow_scratch();
+}
+
+// Scratch for the largest step is there before the first one, so that steps allocate nothing: all rows of padding, writing nowhere.
+void EngineCore::grow_scratch() {
+  const int rows = options_.max_batch_tokens;
+  builder_.clear();
+  builder_.pad({.rows = rows, .sequences = 1, .logit_rows = std::min(rows, options_.max_sequences * kTapeRows), .saves = 0,
+                .longest_run = rows, .longest_context = std::max(rows, kPageTokens)});
+  const Scratch scratch(ops_->arena());
+  runner_->forward(*model_, builder_.batch(), pools_.views().first(model_->layers.size()));
 }
 
 std::string EngineCore::fingerprint() const {
@@ -115,7 +136,7 @@ void EngineCore::restore_cache() {
   if (options_.cache_file.empty() || !options_.prefix_cache || !std::filesystem::exists(options_.cache_file)) return;
   try {
     const int pages = strata::restore_cache(options_.cache_file, fingerprint(), residency_.cache(), residency_.page_pool(),
-                                            residency_.slot_pool(), pools_.views());
+                                            residency_.slot_pool(), pools_.views(), *ops_);
     log::info("prefix cache: {} pages restored from {}", pages, options_.cache_file.string());
   } catch (const Error& e) {
     log::warn("prefix cache not restored: {}", e.what());
@@ -126,7 +147,7 @@ void EngineCore::save_cache() {
   if (options_.cache_file.empty() || !options_.prefix_cache) return;
   try {
     // Roots of adapters name a load of this process: "adapter\nsalt".
-    const int pages = strata::save_cache(options_.cache_file, fingerprint(), residency_.cache(), pools_.views(),
+    const int pages = strata::save_cache(options_.cache_file, fingerprint(), residency_.cache(), pools_.views(), *ops_,
                                          [](const std::string& root) { return root.starts_with('\n'); });
     log::info("prefix cache: {} pages saved to {}", pages, options_.cache_file.string());
   } catch (const std::exception& e) {
@@ -251,6 +272,9 @@ bool EngineCore::step() {
 
   auto mark = Clock::now();
   build();
+  const int rows = builder_.rows();
+  const std::size_t saves = builder_.saves().size();  // padding comes behind
+  runner_->pad(builder_);
   Batch batch = builder_.batch();
   if (batch.shape.adapters) batch.lora = &bank_->tables();
   metrics_.step_seconds["batch"] += seconds_since(mark);
@@ -258,19 +282,19 @@ bool EngineCore::step() {
   mark = Clock::now();
   const Scratch scratch(ops_->arena());
   ModelOutput out;
-  std::span<const float> logits;
   try {
     out = runner_->forward(*model_, batch, pools_.views().first(model_->layers.size()));
-    if (batch.shape.logit_rows > 0) logits = runner_->fetch(out.logits);
   } catch (const OutOfMemory& e) {
     shrink_step(e.what());
     return true;
   }
-  const double forward = seconds_since(mark);
-  metrics_.step_seconds["forward"] += forward;
+  const bool together = runner_->draws_together();
+  double forward = seconds_since(mark);
+  if (together) sample(out.logits);  // waits for the forward pass
+  metrics_.step_seconds["forward"] += forward = seconds_since(mark);
 
   mark = Clock::now();
-  sample(logits);
+  if (!together) sample(out.logits);
   std::vector<StepRun> runs;
   std::vector<StepSave> kept;
   int verify_rows = 0, drafted = 0, accepted = 0, tried = 0, decodes = 0, prefill_rows = 0;
@@ -299,12 +323,12 @@ bool EngineCore::step() {
   metrics_.step_seconds["sample"] += seconds_since(mark);
   if (drafter_) {
     mark = Clock::now();
-    drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = batch.saves});
+    const Shape pairs{static_cast<std::int64_t>(saves / 2), 2};
+    drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = runner_->place(builder_.saves().first(saves), pairs)});
     draft_seconds += seconds_since(mark);
     metrics_.step_seconds["draft"] += draft_seconds;
   }
 
-  const int rows = batch.shape.rows;
   if (prefill_rows == 0) policy_.record(decodes, rows, forward, draft_seconds, passes, tried, accepted);
   ++metrics_.steps;
   metrics_.computed_tokens += static_cast<std::uint64_t>(rows);

@@ -10,6 +10,7 @@
 #include "runtime/adapters.h"
 #include "runtime/batch_builder.h"
 #include "runtime/draft_policy.h"
+#include "runtime/draw_queue.h"
 #include "runtime/drafter.h"
 #include "runtime/engine.h"
 #include "runtime/memory_pools.h"
@@ -53,6 +54,7 @@ class EngineCore {
   int max_context() const { return info_.max_context; }
   Residency& residency() { return residency_; }
   std::span<const Memory> memory() const { return pools_.views(); }
+  Runner& runner() { return *runner_; }
 
  private:
   Result<int> check(Request& request) const;   // the token count it may reach; clamps what can be
@@ -60,6 +62,8 @@ class EngineCore {
   struct Active {
     Run run;
     int first_row = 0, first_logit = 0, logits = 0;
+    int known = 0, verify = 0;         // tokens before the step; rows at the run's end whose next token is drawn
+    int first_draw = 0, scores = 0;    // in the draw queue: rows of the prompt first
     int start = 0;                     // computed before the step
     int drafts = 0;
     bool lazy = false;
@@ -79,14 +83,16 @@ class EngineCore {
   void take_drafts(double& seconds, int& passes);
   void build();
   void build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run);
-  void sample(std::span<const float> logits);
-  void sample_run(Active& a, std::span<const float> logits);
-  int sample_row(Sequence& s, std::span<const float> row, Constraint* constraint);
+  void sample(const Tensor& logits);
+  void queue_scores(const Active& a);
+  void queue_draw(const Active& a, int i, const Constraint* constraint);
+  void sample_run(Active& a, const Tensor& logits, std::span<const Drawn> drawn);
   void account(Active& a);
   void deliver(Active& a, Clock::time_point now);
   void finish(Sequence& s, Event event);
   bool is_end(const Sequence& s, int token) const;
   std::span<const int> end_tokens(const Sequence& s) const;
+  void grow_scratch();
   std::string fingerprint() const;
 
   std::shared_ptr<const Model> model_;
@@ -111,7 +117,7 @@ class EngineCore {
   StepPlan plan_;
   BatchBuilder builder_;
   std::vector<Active> active_;
-  Sampler sampler_;
+  DrawQueue queue_;
   std::vector<std::uint32_t> mask_;
   EngineMetrics metrics_;
   StepCost cost_;

@@ -5,6 +5,15 @@
 #include "runtime/engine_core.h"
 
 namespace strata {
+namespace {
+
+TokenLogprob logprob_of(const Drawn& d) {
+  TokenLogprob out{.token = d.token, .logprob = d.logprob, .top = {}};
+  for (const auto& [value, token] : d.top) out.top.emplace_back(token, value);
+  return out;
+}
+
+}  // namespace
 
 void EngineCore::build() {
   builder_.clear();
@@ -37,6 +46,8 @@ void EngineCore::build() {
     const int first = all_rows ? 0 : samples ? a.run.rows - 1 : a.run.rows;
     for (int row = first; row < a.run.rows + a.drafts; ++row, ++logit) builder_.want_logits(a.first_row + row);
     a.logits = logit - a.first_logit;
+    a.known = s.known();
+    a.verify = samples ? 1 + a.drafts : 0;
   }
 }
 
@@ -91,10 +102,61 @@ void EngineCore::build_state(Active& a, std::vector<std::pair<int, int>>& saves,
   }
 }
 
-void EngineCore::sample(std::span<const float> logits) {
+void EngineCore::sample(const Tensor& logits) {
+  // All rows that may be needed where the backend draws together, else only scores: sample_run() then draws as it goes.
+  queue_.clear();
   for (Active& a : active_) {
-    if (a.logits > 0) sample_run(a, logits);
+    if (a.logits == 0) continue;
+    a.first_draw = static_cast<int>(queue_.size());
+    queue_scores(a);
+    a.scores = static_cast<int>(queue_.size()) - a.first_draw;
+    if (!runner_->draws_together()) continue;
+    const Sequence& s = *a.run.sequence;
+    const auto constraint = s.request.constraint && a.drafts > 0 ? s.request.constraint->clone() : s.request.constraint;
+    for (int i = 0; i < a.verify; ++i) {
+      if (i > 0 && constraint && !constraint->accept(s.drafts[static_cast<std::size_t>(i) - 1])) break;  // never drawn
+      queue_draw(a, i, constraint.get());
+    }
   }
+  const auto drawn = runner_->draw(logits, queue_.rows());
+  for (Active& a : active_) {
+    for (int i = 0; i < a.scores; ++i) {
+      a.run.sequence->prompt_logprobs.push_back(logprob_of(drawn[static_cast<std::size_t>(a.first_draw + i)]));
+    }
+  }
+  for (Active& a : active_) {
+    if (a.logits > 0) sample_run(a, logits, drawn);
+  }
+}
+
+void EngineCore::queue_scores(const Active& a) {  // rows whose next token is the prompt's
+  const Sequence& s = *a.run.sequence;
+  if (s.request.prompt_logprobs < 0) return;
+  auto known = static_cast<int>(s.prompt_logprobs.size());
+  for (int i = 0; i < a.logits; ++i) {
+    const int next = a.start + a.run.rows + a.drafts - a.logits + i + 1;
+    if (next >= s.prompt_tokens || known != next - 1) continue;
+    queue_.score(a.first_logit + i, s.tokens[static_cast<std::size_t>(next)], s.request.prompt_logprobs);
+    ++known;
+  }
+}
+
+// The draw after `i` drafts that are taken to be right.
+void EngineCore::queue_draw(const Active& a, int i, const Constraint* constraint) {
+  const Sequence& s = *a.run.sequence;
+  mask_.clear();
+  if (constraint != nullptr) {
+    mask_.resize((static_cast<std::size_t>(model_->vocab_size) + 31) / 32);
+    constraint->allowed(mask_);
+    if (constraint->complete()) {
+      for (const int t : s.ends) mask_[static_cast<std::size_t>(t) / 32] |= 1U << (t % 32);
+    }
+  }
+  queue_.draw(a.first_logit + a.logits - a.verify + i,
+              {.params = s.request.sampling, .history = s.history, .seed = s.seed, .position = static_cast<std::uint64_t>(a.known + i),
+               .output_tokens = a.known - s.prompt_tokens + i, .end_tokens = end_tokens(s), .allowed = mask_,
+               .drawn = std::span(s.drafts).first(static_cast<std::size_t>(i))},
+              s.request.logprobs);
 }
 
 std::span<const int> EngineCore::end_tokens(const Sequence& s) const {
@@ -106,44 +168,24 @@ bool EngineCore::is_end(const Sequence& s, int token) const {
   return std::find(ends.begin(), ends.end(), token) != ends.end();
 }
 
-int EngineCore::sample_row(Sequence& s, std::span<const float> row, Constraint* constraint) {
-  mask_.clear();
-  if (constraint != nullptr) {
-    mask_.resize((row.size() + 31) / 32);
-    constraint->allowed(mask_);
-    if (constraint->complete()) {
-      for (const int t : s.ends) mask_[static_cast<std::size_t>(t) / 32] |= 1U << (t % 32);
-    }
-  }
-  return sampler_.sample(row, {.params = s.request.sampling, .history = s.history, .seed = s.seed,
-                               .position = static_cast<std::uint64_t>(s.known()), .output_tokens = s.output_tokens(),
-                               .end_tokens = end_tokens(s), .allowed = mask_});
-}
-
-void EngineCore::sample_run(Active& a, std::span<const float> logits) {
+void EngineCore::sample_run(Active& a, const Tensor& logits, std::span<const Drawn> drawn) {
   Sequence& s = *a.run.sequence;
-  const auto V = static_cast<std::size_t>(model_->vocab_size);
-  const auto row_at = [&](int i) { return logits.subspan(static_cast<std::size_t>(a.first_logit + i) * V, V); };
-  const int verify = a.start + a.run.rows == s.known() ? 1 + a.drafts : 0;  // rows whose next token is to be drawn
-  for (int i = 0; s.request.prompt_logprobs >= 0 && i < a.logits; ++i) {    // rows whose next token is the prompt's
-    const int next = a.start + a.run.rows + a.drafts - a.logits + i + 1;
-    if (next < s.prompt_tokens && static_cast<int>(s.prompt_logprobs.size()) == next - 1) {
-      s.prompt_logprobs.push_back(sampler_.logprob(row_at(i), s.tokens[static_cast<std::size_t>(next)], s.request.prompt_logprobs));
+  for (int i = 0; i < a.verify && a.event.finish == FinishReason::kNone; ++i) {
+    if (!runner_->draws_together()) {
+      queue_.clear();
+      queue_draw(a, i, s.request.constraint.get());
+      drawn = runner_->draw(logits, queue_.rows());
     }
-  }
-  for (int i = 0; i < verify && a.event.finish == FinishReason::kNone; ++i) {
-    const auto row = row_at(a.logits - verify + i);
-    const int token = sample_row(s, row, s.request.constraint.get());
-    if (token < 0 || !std::isfinite(row[static_cast<std::size_t>(token)])) {
+    const Drawn& d = drawn[runner_->draws_together() ? static_cast<std::size_t>(a.first_draw + a.scores + i) : 0];
+    const int token = d.token;
+    if (token < 0 || !d.finite) {
       a.event.finish = FinishReason::kError;
       a.event.error = token < 0 ? "no token may follow under this request's constraints" : "the model computed logits that are not finite";
       break;
     }
-    if (s.request.logprobs >= 0) a.event.logprobs.push_back(sampler_.logprob(row, token, s.request.logprobs));
+    if (s.request.logprobs >= 0) a.event.logprobs.push_back(logprob_of(d));
     a.event.tokens.push_back(token);
     s.tokens.push_back(token);
-    ++s.history.output[token];
-    if (s.request.sampling.repetition_penalty != 1) ++s.history.seen[token];
     const bool draft_right = i < a.drafts && s.drafts[static_cast<std::size_t>(i)] == token;
     if (i < a.drafts) {
       ++metrics_.drafted_at[static_cast<std::size_t>(i)];
@@ -159,6 +201,10 @@ void EngineCore::sample_run(Active& a, std::span<const float> logits) {
       a.event.finish = FinishReason::kLength;
     }
     if (!draft_right) break;
+  }
+  for (const int token : a.event.tokens) {
+    ++s.history.output[token];
+    if (s.request.sampling.repetition_penalty != 1) ++s.history.seen[token];
   }
 }
 

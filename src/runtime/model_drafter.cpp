@@ -60,11 +60,11 @@ void ModelDrafter::propose(std::span<const DraftWish> wishes) {
   }
   if (builder_.rows() == 0) return;
   for (int k = 1; k <= std::max(most, 1); ++k) {
+    runner_.pad(builder_);
     const ModelOutput out = runner_.forward(*model_, builder_.batch(), pools_.views());
     if (going.empty()) return;
-    const auto logits = runner_.fetch(out.logits);
-    const auto V = static_cast<std::size_t>(model_->vocab_size);
-    for (std::size_t i = 0; i < going.size(); ++i) going[i].sequence->drafts.push_back(best_draft(logits.subspan(i * V, V)));
+    const auto best = runner_.best(out.logits, static_cast<int>(going.size()));
+    for (std::size_t i = 0; i < going.size(); ++i) going[i].sequence->drafts.push_back(best[i]);
     std::erase_if(going, [&](const DraftWish& w) { return w.drafts <= k; });
     builder_.clear();
     for (const DraftWish& w : going) {

@@ -56,6 +56,7 @@ void MtpDrafter::build(std::vector<Entering>& entering, int pass) {
     e.rows = static_cast<int>(tokens.size());
     if (e.wish > pass) builder_.want_logits(e.row + e.rows - 1);
   }
+  runner_.pad(builder_);
 }
 
 Tensor MtpDrafter::chain(const std::vector<Entering>& entering, int pass, Tensor h1, Tensor before) {
@@ -109,11 +110,11 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
     const Tensor hidden = pass == 0 ? h1 : chain(entering, pass, h1, before);
     const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(std::min(pass, depths() - 1)), hidden);
     Pairs last;
-    std::size_t logit = 0;
-    const auto V = static_cast<std::size_t>(head_.vocab_size);
-    const auto logits = out.logits.empty() ? std::span<const float>{} : runner_.fetch(out.logits);
+    std::size_t draft = 0;
+    const auto wishes_left = std::count_if(entering.begin(), entering.end(), [&](const Entering& e) { return e.wish > pass; });
+    const auto best = runner_.best(out.logits, static_cast<int>(wishes_left));
     for (const Entering& e : entering) {
-      if (e.wish > pass) e.sequence->drafts.push_back(best_draft(logits.subspan(V * logit++, V)));
+      if (e.wish > pass) e.sequence->drafts.push_back(best[draft++]);
       pair(last, e.row + e.count - 1, e.sequence->draft_index);
     }
     if (pass + 1 < depths()) copy(out.hidden, last, last_[static_cast<std::size_t>(pass)]);

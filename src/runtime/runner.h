@@ -1,32 +1,71 @@
 // Runner: brings a step's batch to where the backend computes, runs a model, and brings results back.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "model/model.h"
+#include "runtime/batch_builder.h"
+#include "runtime/sampler.h"
 
 namespace strata {
 
-// This one is for backends whose tensors lie in host memory; others derive. One thread.
+// One thread. On a backend with memory of its own (StepDevice), steps of short runs are padded to few shapes and recorded when a
+// shape comes for the second time; later ones are replayed. Recordings are bounded: the one unused longest goes first.
 class Runner {
  public:
-  explicit Runner(Ops& ops) : ops_(ops) {}
-  virtual ~Runner() = default;
+  Runner(Ops& ops, const StepLimits& limits) : ops_(ops), device_(ops.make_step_device(limits)) {}
+  // For tests: a device of their own.
+  Runner(Ops& ops, std::unique_ptr<StepDevice> device) : ops_(ops), device_(std::move(device)) {}
 
   Ops& ops() { return ops_; }
+  StepDevice* device() { return device_.get(); }
+
+  // Pads what forward() is to record or replay; call before batch(). Padding rows come last.
+  void pad(BatchBuilder& builder) const;
   // Host i32 numbers as a tensor of the backend, valid for the step.
-  virtual Tensor place(std::span<const int> numbers, const Shape& shape) {
-    return {const_cast<int*>(numbers.data()), DType::kI32, shape};
-  }
-  virtual ModelOutput forward(const Model& model, const Batch& host_batch, std::span<const Memory> memory, Tensor hidden = {}) {
-    return model.forward(host_batch, memory, ops_, hidden);
-  }
-  // f32 results [n, V] in host memory; waits for the backend. Valid for the step.
-  virtual std::span<const float> fetch(Tensor f32) { return {f32.data<float>(), static_cast<std::size_t>(f32.elements())}; }
+  Tensor place(std::span<const int> numbers, const Shape& shape);
+  // The output is scratch of `ops`, as Model::forward's.
+  ModelOutput forward(const Model& model, const Batch& host_batch, std::span<const Memory> memory, Tensor hidden = {});
+
+  // Whether rows should be drawn together: else one at a time is as good, and what is not needed is not drawn.
+  bool draws_together() const { return device_ != nullptr; }
+  // Tokens from f32 logits [L, V]; waits for the backend. Valid until the next call.
+  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows);
+  // The best token of each of the first `n` rows.
+  std::span<const int> best(const Tensor& logits, int n);
+
+  int recordings() const { return static_cast<int>(steps_.size()); }
+  static constexpr int kMostRecordings = 64;
 
  private:
+  // All that decides what a step enqueues and at which addresses.
+  struct Key {
+    const Model* model = nullptr;
+    const Memory* memory = nullptr;
+    BatchShape shape;
+    bool adapters = false, tape = false;
+    const void* hidden = nullptr;
+    Arena::Mark at;
+    bool operator==(const Key&) const = default;
+  };
+  struct Step {
+    Key key;
+    std::unique_ptr<Recording> recording;  // null until the shape comes again
+    ModelOutput output;
+    Arena::Mark after;
+  };
+
   Ops& ops_;
+  std::unique_ptr<StepDevice> device_;
+  std::list<Step> steps_;                  // most recently used first
+  Sampler sampler_;
+  std::vector<Drawn> drawn_;
+  std::vector<std::vector<std::pair<float, int>>> tops_;
+  std::vector<DrawRow> rows_;
+  std::vector<int> best_;
 };
 
 }  // namespace strata

@@ -28,32 +28,21 @@ int argmax(std::span<const float> logits) {
   return best;
 }
 
-void apply_history(std::span<float> logits, const SampleContext& c) {
-  const SamplingParams& p = c.params;
-  for (const auto& [token, bias] : p.logit_bias) logits[static_cast<std::size_t>(token)] += bias;
-  if (p.repetition_penalty != 1) {
-    for (const auto& [token, count] : c.history.seen) {
-      float& l = logits[static_cast<std::size_t>(token)];
-      l = l > 0 ? l / p.repetition_penalty : l * p.repetition_penalty;
-    }
+void edit(std::span<float> logits, const DrawRow& row) {
+  for (const LogitEdit& e : row.edits) {
+    float& l = logits[static_cast<std::size_t>(e.token)];
+    l += e.add;
+    if (e.repetition != 1) l = l > 0 ? l / e.repetition : l * e.repetition;
+    l = std::isinf(e.subtract) ? kNever : l - e.subtract;
   }
-  if (p.presence_penalty != 0 || p.frequency_penalty != 0) {
-    for (const auto& [token, count] : c.history.output) {
-      logits[static_cast<std::size_t>(token)] -= p.presence_penalty + p.frequency_penalty * static_cast<float>(count);
-    }
-  }
-  if (c.output_tokens < p.min_tokens) {
-    for (const int token : c.end_tokens) logits[static_cast<std::size_t>(token)] = kNever;
-  }
-  if (!c.allowed.empty()) {
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      if ((c.allowed[i / 32] >> (i % 32) & 1) == 0) logits[i] = kNever;
-    }
+  if (row.allowed.empty()) return;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if ((row.allowed[i / 32] >> (i % 32) & 1) == 0) logits[i] = kNever;
   }
 }
 
 // Draws an index with probability weights[i] / sum, by one uniform number and a running sum in double.
-std::size_t draw(std::span<const double> weights, double uniform) {
+std::size_t pick(std::span<const double> weights, double uniform) {
   double total = 0;
   for (const double w : weights) total += w;
   double left = uniform * total;
@@ -69,14 +58,79 @@ std::size_t draw(std::span<const double> weights, double uniform) {
 
 }  // namespace
 
-int Sampler::sample(std::span<const float> logits, const SampleContext& c) {
+void append_edits(const SampleContext& c, std::vector<LogitEdit>& to) {
   const SamplingParams& p = c.params;
-  const bool untouched = p.logit_bias.empty() && p.repetition_penalty == 1 && p.presence_penalty == 0 &&
-                         p.frequency_penalty == 0 && c.output_tokens >= p.min_tokens && c.allowed.empty();
+  const auto begin = static_cast<std::ptrdiff_t>(to.size());
+  for (const auto& [token, bias] : p.logit_bias) to.push_back({.token = token, .add = bias});
+  if (p.repetition_penalty != 1) {
+    for (const auto& [token, count] : c.history.seen) to.push_back({.token = token, .repetition = p.repetition_penalty});
+    for (const int token : c.drawn) to.push_back({.token = token, .repetition = p.repetition_penalty});
+  }
+  if (p.presence_penalty != 0 || p.frequency_penalty != 0) {
+    const auto all = [&](int token) {
+      const auto before = c.history.output.find(token);
+      const auto drawn = std::count(c.drawn.begin(), c.drawn.end(), token);
+      return static_cast<float>((before == c.history.output.end() ? 0 : before->second) + drawn);
+    };
+    const auto penalise = [&](int token) { to.push_back({.token = token, .subtract = p.presence_penalty + p.frequency_penalty * all(token)}); };
+    for (const auto& [token, count] : c.history.output) penalise(token);
+    for (std::size_t i = 0; i < c.drawn.size(); ++i) {
+      const auto before = c.drawn.first(i);
+      const bool again = std::find(before.begin(), before.end(), c.drawn[i]) != before.end();
+      if (!again && !c.history.output.contains(c.drawn[i])) penalise(c.drawn[i]);
+    }
+  }
+  if (c.output_tokens < p.min_tokens) {
+    for (const int token : c.end_tokens) to.push_back({.token = token, .subtract = std::numeric_limits<float>::infinity()});
+  }
+  // One edit a token.
+  std::sort(to.begin() + begin, to.end(), [](const LogitEdit& a, const LogitEdit& b) { return a.token < b.token; });
+  auto last = to.begin() + begin;
+  for (auto e = last; e != to.end(); ++e) {
+    if (e == last) continue;
+    if (e->token != last->token) {
+      *++last = *e;
+      continue;
+    }
+    last->add += e->add;
+    last->repetition = e->repetition != 1 ? e->repetition : last->repetition;
+    last->subtract += e->subtract;
+  }
+  if (last != to.end()) to.erase(last + 1, to.end());
+}
+
+DrawRow draw_row(const SampleContext& c) {
+  const SamplingParams& p = c.params;
+  return {.temperature = p.temperature, .top_k = p.top_k, .top_p = p.top_p, .min_p = p.min_p,
+          .uniform = philox_uniform(c.seed, c.position), .edits = {}, .allowed = c.allowed};
+}
+
+int Sampler::sample(std::span<const float> logits, const SampleContext& c) {
+  edits_.clear();
+  append_edits(c, edits_);
+  DrawRow row = draw_row(c);
+  row.edits = edits_;
+  return sample(logits, row);
+}
+
+Drawn Sampler::draw(std::span<const float> logits, const DrawRow& row, std::vector<std::pair<float, int>>& top) {
+  Drawn out{.token = row.score >= 0 ? row.score : sample(logits, row), .finite = true, .logprob = 0, .top = {}};
+  if (out.token < 0) return out;
+  out.finite = std::isfinite(logits[static_cast<std::size_t>(out.token)]);
+  if (row.logprobs < 0 || !out.finite) return out;
+  const TokenLogprob l = logprob(logits, out.token, row.logprobs);
+  out.logprob = l.logprob;
+  top.clear();
+  for (const auto& [token, value] : l.top) top.emplace_back(value, token);
+  out.top = top;
+  return out;
+}
+
+int Sampler::sample(std::span<const float> logits, const DrawRow& p) {
   std::span<const float> scores = logits;
-  if (!untouched) {
+  if (!p.edits.empty() || !p.allowed.empty()) {
     work_.assign(logits.begin(), logits.end());
-    apply_history(work_, c);
+    edit(work_, p);
     scores = work_;
   }
   const int top = argmax(scores);
@@ -115,7 +169,7 @@ int Sampler::sample(std::span<const float> logits, const SampleContext& c) {
   std::sort(best_.begin(), best_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   std::vector<double> weights(best_.size());
   for (std::size_t i = 0; i < best_.size(); ++i) weights[i] = weight(best_[i].first);
-  return best_[draw(weights, philox_uniform(c.seed, c.position))].second;
+  return best_[pick(weights, p.uniform)].second;
 }
 
 TokenLogprob Sampler::logprob(std::span<const float> logits, int token, int top) {

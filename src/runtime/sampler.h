@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/draw.h"
 #include "runtime/request.h"
 
 namespace strata {
@@ -25,19 +26,28 @@ struct SampleContext {
   int output_tokens;                 // drawn before, for min_tokens
   std::span<const int> end_tokens;   // all of the request's, empty under ignore_eos
   std::span<const std::uint32_t> allowed;  // bit per token, empty = all
+  std::span<const int> drawn = {};   // tokens after those of the history: drafts taken to be right
 };
 
-// Reuses its buffers; one thread. The result depends on the arguments alone: never on the batch.
-// Order: logit bias, penalties, min_tokens and constraint masks, temperature, top-k, top-p, min-p, then one draw of
-// Philox(seed, position). Ties in every ordering go to the lower id.
+// What the request's parameters and history do to logits, a token at most once; appended to `to`.
+void append_edits(const SampleContext& context, std::vector<LogitEdit>& to);
+// All but the logits' row and the edits. The uniform number is Philox(seed, position)'s.
+DrawRow draw_row(const SampleContext& context);
+
+// Reuses its buffers; one thread. The result depends on the arguments alone: never on the batch. The order of things is DrawRow's;
+// edits are logit bias, penalties and min_tokens. The specification of devices that draw.
 class Sampler {
  public:
   // logits [V]: the model's, unchanged. -1 when no token may come.
   int sample(std::span<const float> logits, const SampleContext& context);
+  int sample(std::span<const float> logits, const DrawRow& row);
+  // A row as devices do it; `top` keeps what the result views.
+  Drawn draw(std::span<const float> logits, const DrawRow& row, std::vector<std::pair<float, int>>& top);
   // log softmax of the unchanged logits for `token` and the `top` best ones. Sources: the OpenAI API's definition.
   TokenLogprob logprob(std::span<const float> logits, int token, int top);
 
  private:
+  std::vector<LogitEdit> edits_;
   std::vector<float> work_;
   std::vector<std::pair<float, int>> best_;
 };

@@ -87,6 +87,15 @@ class Usage(unittest.TestCase):
         self.assertIn("--draft-tokens", strata("run", "--draft-tokens", "99", "x").stderr)
         self.assertIn("memory", strata("run", "--memory", "lots", "x").stderr)
 
+    def test_a_backend_that_is_not_there_says_so(self):
+        run = strata("run", "--backend", "cuda", "What is 12 + 30?")
+        if run.returncode == 0:
+            self.assertEqual(run.stdout, "42\n")  # there is one
+        else:
+            self.assertEqual(run.returncode, 1)
+            self.assertRegex(run.stderr, "this build is for the CPU only|no CUDA device: .")
+        self.assertEqual(strata("run", "--backend", "tpu", "hi").returncode, 2)
+
     def test_an_unknown_architecture_names_the_known_ones(self):
         with tempfile.TemporaryDirectory() as folder:
             golden = SOURCE / "tests/golden/qwen3"

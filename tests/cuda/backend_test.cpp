@@ -24,7 +24,9 @@ STRATA_PARITY(CudaBackendOnGpu);
 TEST_P(CudaBackendOnGpu, GraphReplaysOnNewData) {
   const PageTables tables({200, 200}, 5);
   const Pair x = activations({40, 24}, 70), out = poisoned({2, 24});
+  const auto device = gpu().make_step_device({.rows = 64, .sequences = 8, .pages = 8, .logit_rows = 64, .vocab = 100});
   std::vector<const void*> addresses;
+  std::unique_ptr<Recording> recording;
   for (int step = 0; step < 5; ++step) {
     const HostBatch host({{.sequence = 0, .start = step, .rows = 1 + step % 2}, {.sequence = 1, .start = 3, .rows = 2 - step % 2}}, tables);
     Batch fixed = host.batch;
@@ -33,21 +35,40 @@ TEST_P(CudaBackendOnGpu, GraphReplaysOnNewData) {
     rows.view().data<std::int32_t>()[0] = 7 * step;
     rows.view().data<std::int32_t>()[1] = 39 - step;
     fixed.logit_rows = rows;
-    const Batch batch = upload_->send(fixed);
+    const Batch batch = device->upload(fixed);
     addresses.push_back(batch.logit_rows.raw());
-    gpu().run_step(batch.shape, [&] {
+    const auto work = [&, batch] {
       const Scratch scratch(gpu().arena());
       const Tensor picked = gpu().make({2, 24});
       gpu().gather_rows(picked, x.gpu, batch.logit_rows);
       gpu().rms_norm(out.gpu, picked, {}, 1e-6F);
-    });
+    };
+    if (step == 0) work();
+    if (step == 1) recording = device->record(work);
+    if (step >= 1) recording->replay();
     const Tensor picked = cpu().make({2, 24});
     cpu().gather_rows(picked, x.cpu, fixed.logit_rows);
     cpu().rms_norm(out.cpu, picked, {}, 1e-6F);
     EXPECT_LT(distance(out), tolerance()) << "step " << step;
   }
-  EXPECT_EQ(gpu().graphs().replays(), 3);
+  EXPECT_EQ(device->counters().replays, 4U);
+  EXPECT_EQ(device->counters().recordings, 1U);
   EXPECT_EQ(std::count(addresses.begin(), addresses.end(), addresses[0]), 5);
+}
+
+TEST_P(CudaBackendOnGpu, PlacedNumbersStayWhileOthersAreSent) {
+  const auto device = gpu().make_step_device({.rows = 64, .sequences = 8, .pages = 8, .logit_rows = 64, .vocab = 100});
+  std::vector<std::pair<int, Tensor>> placed;
+  for (int i = 0; i < 3000; ++i) {  // three times round: a piece must stay for the last MiB
+    placed.emplace_back(i, device->place(std::vector<int>(256, i), {256}));
+    if (placed.size() > 900) placed.erase(placed.begin());
+    if (i % 500 != 0) continue;
+    for (const auto& [number, tensor] : placed) {
+      std::vector<int> back(256);
+      gpu().read(back.data(), tensor);
+      ASSERT_EQ(back, std::vector<int>(256, number));
+    }
+  }
 }
 
 TEST_P(CudaBackendOnGpu, ScratchStaysWhereItIs) {

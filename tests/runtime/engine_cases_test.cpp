@@ -126,7 +126,7 @@ TEST(EngineCases, AContextBelowTheSnapshotInterval) {  // case 9
 }
 
 TEST(EngineCases, ChatsOfShortAndOfLongTurns) {  // case 10
-  const TestModel model = load_test_model("qwen3_next", [](Model& m) { m.max_context = 40000; });
+  const TestModel model = load_test_model("qwen3_next", cpu_ops(), [](Model& m) { m.max_context = 40000; });
   for (const int size : {12, 12000}) {
     EngineOptions o;
     o.max_context = 40000;
@@ -243,7 +243,7 @@ class ShortOfMemory final : public TransformerLayer {
 TEST(EngineCases, StepsThatFindNoMemoryAreDoneAgainInSmallerOnes) {  // case 15
   const auto shortage = std::make_shared<Shortage>();
   const TestModel model = load_test_model(
-      "qwen3_next", [&](Model& m) {  // in the middle: layers before it have written their state
+      "qwen3_next", cpu_ops(), [&](Model& m) {  // in the middle: layers before it have written their state
         m.layers.insert(m.layers.begin() + static_cast<std::ptrdiff_t>(m.layers.size()) / 2,
                         NamedLayer{"planted", std::make_unique<ShortOfMemory>(shortage)});
       });
@@ -282,7 +282,7 @@ TEST(EngineCases, StepsThatFindNoMemoryAreDoneAgainInSmallerOnes) {  // case 15
 
 TEST(EngineCases, SixteenThousandTokensStayFinite) {  // case 16
   const TestModel model = load_test_model(
-      "qwen3_next", [](Model& m) { m.max_context = 17000; }, 1);
+      "qwen3_next", cpu_ops(1), [](Model& m) { m.max_context = 17000; });
   EngineOptions o;
   o.max_context = 17000;
   o.prefix_cache = false;
@@ -311,7 +311,7 @@ TEST(EngineCases, UnsupportedTypesAreRefusedAtTheStart) {  // case 16
     }
     void forward(Residual&, const Batch&, const Memory&, Ops&) const override {}
   };
-  const TestModel model = load_test_model("qwen3_next", [](Model& m) {
+  const TestModel model = load_test_model("qwen3_next", cpu_ops(), [](Model& m) {
     m.layers.push_back({"planted", std::make_unique<HalfState>()});
   });
   try {

@@ -22,11 +22,11 @@ struct TestModel {
 };
 
 // `name` is a folder of tests/golden, or "tiny-hybrid". `change`: what the test plants in it.
-inline TestModel load_test_model(const std::string& name, const std::function<void(Model&)>& change = {}, int threads = 2) {
+inline TestModel load_test_model(const std::string& name, std::shared_ptr<Ops> ops, const std::function<void(Model&)>& change = {}) {
   TestModel m;
   const std::filesystem::path source = STRATA_SOURCE_DIR;
   Checkpoint checkpoint = Checkpoint::open(name == "tiny-hybrid" ? source / "models" / name : source / "tests/golden" / name);
-  m.ops = std::make_shared<CpuOps>(CpuOptions{.threads = threads});
+  m.ops = std::move(ops);
   auto model = std::make_shared<Model>(load_model(checkpoint, *m.ops));
   if (change) change(*model);
   m.model = std::move(model);
@@ -37,11 +37,13 @@ inline TestModel load_test_model(const std::string& name, const std::function<vo
   return m;
 }
 
-// Loaded once per process.
+inline std::shared_ptr<Ops> cpu_ops(int threads = 2) { return std::make_shared<CpuOps>(CpuOptions{.threads = threads}); }
+
+// On the CPU; loaded once per process.
 inline const TestModel& test_model(const std::string& name) {
   static std::map<std::string, TestModel> models;
   TestModel& m = models[name];
-  if (!m.model) m = load_test_model(name);
+  if (!m.model) m = load_test_model(name, cpu_ops());
   return m;
 }
 

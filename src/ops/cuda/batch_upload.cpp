@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/cuda/cuda_error.h"
@@ -11,12 +12,6 @@ namespace {
 
 constexpr std::size_t kAlign = 256;
 
-Buffer pinned(std::size_t bytes) {
-  void* data = nullptr;
-  check_cuda(cudaMallocHost(&data, bytes), "pinned memory");
-  return {data, bytes, Device::kCpu, [](void* p, std::size_t) { cudaFreeHost(p); }};
-}
-
 // Copies `columns` of every row of `from` to `at` and gives the device view of it; advances `at`.
 Tensor pack(const Tensor& from, std::int64_t columns, const Buffer& host, const Buffer& device, std::size_t& at) {
   if (from.empty()) return {};
@@ -25,8 +20,11 @@ Tensor pack(const Tensor& from, std::int64_t columns, const Buffer& host, const 
   if (from.shape().rank() == 2) shape = Shape{rows, columns};
   const std::size_t width = static_cast<std::size_t>(columns) * sizeof(std::int32_t);
   STRATA_CHECK(at + width * static_cast<std::size_t>(rows) <= host.bytes(), "a batch of more than {} bytes", host.bytes());
+  const std::size_t given = std::min(width, static_cast<std::size_t>(from.row_size()) * sizeof(std::int32_t));
   for (std::int64_t r = 0; r < rows; ++r) {
-    std::memcpy(host.data() + at + static_cast<std::size_t>(r) * width, from.row<std::int32_t>(r), width);
+    std::byte* row = host.data() + at + static_cast<std::size_t>(r) * width;
+    std::memcpy(row, from.row<std::int32_t>(r), given);
+    std::memset(row + given, 0, width - given);
   }
   const Tensor to = device.view(DType::kI32, shape, at);
   at += (width * static_cast<std::size_t>(rows) + kAlign - 1) / kAlign * kAlign;
@@ -35,29 +33,51 @@ Tensor pack(const Tensor& from, std::int64_t columns, const Buffer& host, const 
 
 }  // namespace
 
-struct BatchUpload::Event {
-  cudaEvent_t done = nullptr;
-};
-
-BatchUpload::BatchUpload(CudaOps& ops, std::size_t bytes) : ops_(ops), device_(ops.allocate(bytes)) {
+PinnedTurns::PinnedTurns(CudaOps& ops, std::size_t bytes) : ops_(ops) {
   for (int i = 0; i < kTurns; ++i) {
-    pinned_[i] = pinned(bytes);
-    events_[i] = new Event;
-    check_cuda(cudaEventCreateWithFlags(&events_[i]->done, cudaEventDisableTiming), "event");
+    pinned_[i] = ops.allocate_pinned(bytes);
+    check_cuda(cudaEventCreateWithFlags(&done_[i], cudaEventDisableTiming), "event");
   }
 }
 
-BatchUpload::~BatchUpload() {
-  for (Event* e : events_) {
-    if (e != nullptr) cudaEventDestroy(e->done);
-    delete e;
+PinnedTurns::~PinnedTurns() {
+  for (CUevent_st* e : done_) {
+    if (e != nullptr) cudaEventDestroy(e);
   }
+}
+
+const Buffer& PinnedTurns::next() {
+  turn_ = (turn_ + 1) % kTurns;
+  const cudaError_t done = cudaEventQuery(done_[turn_]);
+  if (done != cudaErrorNotReady) {
+    check_cuda(done, "an upload");
+  } else {
+    ++ops_.counters().waits;
+    check_cuda(cudaEventSynchronize(done_[turn_]), "wait for an upload");
+  }
+  return pinned_[turn_];
+}
+
+void PinnedTurns::sent() { check_cuda(cudaEventRecord(done_[turn_], ops_.stream()), "an upload"); }
+
+Staging::Staging(CudaOps& ops, std::size_t bytes) : turns_(ops, bytes) {
+  for (Buffer& b : device_) b = ops.allocate(bytes);
+}
+
+Staging::Place Staging::take(std::size_t bytes) {
+  STRATA_CHECK(bytes <= device_[0].bytes(), "{} bytes to place, at most {}", bytes, device_[0].bytes());
+  if (used_ + bytes > device_[0].bytes()) {
+    turns_.sent();
+    turns_.next();
+    used_ = 0;
+  }
+  const Place place{turns_.current().data() + used_, device_[turns_.turn()].data() + used_};
+  used_ += (bytes + kAlign - 1) / kAlign * kAlign;
+  return place;
 }
 
 Batch BatchUpload::send(const Batch& host) {
-  turn_ = (turn_ + 1) % kTurns;
-  check_cuda(cudaEventSynchronize(events_[turn_]->done), "wait for an upload");
-  const Buffer& from = pinned_[turn_];
+  const Buffer& from = turns_.next();
   std::size_t at = 0;
   Batch batch;
   batch.shape = host.shape;
@@ -80,7 +100,7 @@ Batch BatchUpload::send(const Batch& host) {
   batch.replay = whole(host.replay);
   batch.state_out = whole(host.state_out);
   check_cuda(cudaMemcpyAsync(device_.data(), from.data(), at, cudaMemcpyHostToDevice, ops_.stream()), "batch upload");
-  check_cuda(cudaEventRecord(events_[turn_]->done, ops_.stream()), "batch upload");
+  turns_.sent();
   return batch;
 }
 

@@ -3,20 +3,16 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
 #include "ops/cpu/matrix_rows.h"
 #include "ops/cuda/cuda_error.h"
+#include "ops/cuda/step_device.h"
 #include "tensor/out_of_memory.h"
 
 namespace strata {
-namespace {
-
-constexpr int kGraphs = 64;  // shapes of steps worth keeping: rows x contexts in powers of two
-
-}  // namespace
-
 int cuda_devices(std::string* why) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -44,13 +40,11 @@ CudaOps::CudaOps(const CudaOptions& options) : options_(options) {
   processors_ = properties.multiProcessorCount;
   cuda::check_cuda(cudaSetDevice(options.device), "set device");
   cuda::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
-  graphs_ = std::make_unique<cuda::GraphCache>(stream_, kGraphs);
   arena_ = std::make_unique<Arena>([this](std::size_t bytes) { return allocate(bytes); }, options.arena_block);
 }
 
 CudaOps::~CudaOps() {
   cudaStreamSynchronize(stream_);
-  graphs_.reset();
   arena_.reset();
   vectors_.clear();
   cudaStreamDestroy(stream_);
@@ -58,16 +52,38 @@ CudaOps::~CudaOps() {
 
 Buffer CudaOps::allocate(std::size_t bytes) {
   void* data = nullptr;
+  ++counters_.allocations;
   const cudaError_t error = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
   if (error == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw OutOfMemory("no room for {} MiB of device memory ({} MiB free)", bytes >> 20, free_bytes() >> 20);
+    throw OutOfMemory("no room for {} MiB of device memory ({} MiB free)", bytes >> 20, cuda_free_bytes() >> 20);
   }
   cuda::check_cuda(error, "allocation");
   Buffer buffer(data, bytes, Device::kCuda, [](void* p, std::size_t) { cudaFree(p); });
   cuda::check_cuda(cudaMemsetAsync(data, 0, bytes, stream_), "clearing memory");
   cuda::check_cuda(cudaStreamSynchronize(stream_), "clearing memory");
   return buffer;
+}
+
+Buffer CudaOps::allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  ++counters_.allocations;
+  cuda::check_cuda(cudaMallocHost(&data, std::max<std::size_t>(bytes, 1)), "pinned memory");
+  return {data, bytes, Device::kCpu, [](void* p, std::size_t) { cudaFreeHost(p); }};
+}
+
+std::unique_ptr<StepDevice> CudaOps::make_step_device(const StepLimits& limits) {
+  return std::make_unique<cuda::CudaStepDevice>(*this, limits);
+}
+
+void CudaOps::write(const Tensor& to, const void* from) {
+  copy_to_device(to, from);
+  synchronize();
+}
+
+void CudaOps::read(void* to, const Tensor& from) {
+  copy_to_host(to, from);
+  synchronize();
 }
 
 Tensor CudaOps::load_vector(const Tensor& host, float add) {
@@ -84,13 +100,16 @@ Tensor CudaOps::load_vector(const Tensor& host, float add) {
   return out;
 }
 
-std::size_t CudaOps::free_bytes() const {
+std::size_t cuda_free_bytes() {
   std::size_t free = 0, total = 0;
   cuda::check_cuda(cudaMemGetInfo(&free, &total), "memory info");
   return free;
 }
 
-void CudaOps::synchronize() { cuda::check_cuda(cudaStreamSynchronize(stream_), "step"); }
+void CudaOps::synchronize() {
+  ++counters_.waits;
+  cuda::check_cuda(cudaStreamSynchronize(stream_), "step");
+}
 
 void CudaOps::copy_to_device(const Tensor& to, const void* from) {
   STRATA_CHECK(to.contiguous() && to.device() == Device::kCuda, "copy to {} with stride {}", to.shape().to_string(), to.stride());

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 
-#include "ops/cuda/graph_cache.h"
 #include "ops/cuda/make_cuda_ops.h"
 #include "ops/cuda/stream.h"
 #include "ops/ops.h"
@@ -29,6 +27,9 @@ class CudaOps final : public Ops {
   Buffer allocate(std::size_t bytes) override;
   Weight load(const HostMatrix& matrix, std::optional<DType> type) override;
   Tensor load_vector(const Tensor& host, float add) override;
+  void write(const Tensor& to, const void* from) override;
+  void read(void* to, const Tensor& from) override;
+  std::unique_ptr<StepDevice> make_step_device(const StepLimits& limits) override;
 
   void embed(Tensor out, Tensor tokens, const Weight& table, float scale) override;
   void gather_rows(Tensor out, Tensor x, Tensor rows) override;
@@ -65,13 +66,11 @@ class CudaOps final : public Ops {
   // ---- what a runner needs beyond the ops ----
   cuda::Stream stream() const { return stream_; }
   int processors() const { return processors_; }
-  std::size_t free_bytes() const;  // device memory that could still be allocated
   void synchronize();              // waits for everything enqueued; throws Error if any of it failed
   void copy_to_device(const Tensor& to, const void* from);         // enqueued; `from` pinned, or the call waits for the copy
   void copy_to_host(void* to, const Tensor& from);                 // likewise
-  // Runs `step` eagerly, or replays what it enqueued the last time for this shape: see GraphCache.
-  void run_step(const BatchShape& shape, const std::function<void()>& step) { graphs_->run(shape, step); }
-  const cuda::GraphCache& graphs() const { return *graphs_; }
+  Buffer allocate_pinned(std::size_t bytes);  // host memory that the device copies from and to by itself
+  StepCounters& counters() { return counters_; }
 
  private:
   void run_lora(cuda::LoraArgs& args, const LoraTable& table, const Tensor& adapters, std::int64_t rows);
@@ -79,7 +78,7 @@ class CudaOps final : public Ops {
   CudaOptions options_;
   cuda::Stream stream_ = nullptr;
   int processors_ = 0;
-  std::unique_ptr<cuda::GraphCache> graphs_;
+  StepCounters counters_;
   std::deque<Buffer> vectors_;  // what load_vector handed out
 };
 

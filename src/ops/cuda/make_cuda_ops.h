@@ -21,4 +21,7 @@ std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options = {});
 // Devices CUDA can use here; 0 when there is no driver. `why` (optional) receives CUDA's reason.
 int cuda_devices(std::string* why = nullptr);
 
+// Device memory that could still be allocated.
+std::size_t cuda_free_bytes();
+
 }  // namespace strata

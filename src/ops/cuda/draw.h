@@ -1,0 +1,51 @@
+// Drawing tokens: what the kernel sees of a row (ops/draw.h) and what it writes.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/stream.h"
+
+namespace strata::cuda {
+
+constexpr int kMostDrawVocab = 8 * 48 * 1024;  // eight blocks' shared memory
+constexpr int kMostTop = 128;                  // kMostTopLogprobs of ops/step_device.h
+
+struct EditView {  // LogitEdit of ops/draw.h
+  int token;
+  float add, repetition, subtract;
+};
+
+struct DrawJob {
+  double uniform;
+  int row, top_k;
+  float temperature, top_p, min_p;
+  int first_edit, edits;
+  int first_mask_word;  // -1 = all tokens are allowed
+  int score, logprobs;
+};
+
+struct DrawResult {
+  int token, finite;
+  float logprob;
+  int top;  // entries written
+};
+
+struct TopEntry {
+  float logprob;
+  int token;
+};
+
+struct DrawView {
+  const float* logits = nullptr;
+  std::int64_t stride = 0;
+  int vocab = 0, count = 0;
+  const DrawJob* jobs = nullptr;
+  const EditView* edits = nullptr;
+  const std::uint32_t* masks = nullptr;
+  DrawResult* results = nullptr;
+  TopEntry* top = nullptr;  // [count, kMostTop], in no order
+};
+
+void launch_draw(const DrawView& args, Stream stream);
+
+}  // namespace strata::cuda

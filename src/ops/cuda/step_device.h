@@ -1,0 +1,29 @@
+// CudaStepDevice: a step's numbers sent from pinned memory, steps recorded as CUDA graphs, results brought back.
+#pragma once
+
+#include "ops/cuda/batch_upload.h"
+#include "ops/cuda/draws.h"
+
+namespace strata::cuda {
+
+// See StepDevice. Must go before its backend does.
+class CudaStepDevice final : public StepDevice {
+ public:
+  CudaStepDevice(CudaOps& ops, const StepLimits& limits);
+
+  Batch upload(const Batch& host) override;
+  Tensor place(std::span<const int> numbers, const Shape& shape) override;
+  std::unique_ptr<Recording> record(const std::function<void()>& step) override;
+  std::span<const float> fetch(const Tensor& values) override;
+  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) override { return draws_(logits, rows); }
+  const StepCounters& counters() override { return ops_.counters(); }
+
+ private:
+  CudaOps& ops_;
+  BatchUpload upload_;
+  Staging numbers_;
+  Draws draws_;
+  Buffer fetched_;
+};
+
+}  // namespace strata::cuda

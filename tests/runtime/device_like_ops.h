@@ -1,0 +1,80 @@
+// A backend on the CPU that is driven as a device is: fixed addresses, padded batches, recorded steps, rows drawn together.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "ops/cpu/cpu_ops.h"
+#include "runtime/sampler.h"
+
+namespace strata {
+
+// A recording runs its step again.
+class HostStepDevice final : public StepDevice {
+ public:
+  Batch upload(const Batch& host) override {
+    ++counters_.uploads;
+    Batch b = host;
+    std::size_t at = 0;
+    for (Tensor* t : {&b.tokens, &b.positions, &b.sequence, &b.first, &b.start, &b.page_table, &b.kv_slots, &b.state_in, &b.saves,
+                      &b.adapters, &b.logit_rows, &b.tape, &b.replay, &b.state_out}) {
+      if (t->empty()) continue;
+      const auto bytes = t->bytes();
+      std::memcpy(memory_.data() + at, t->raw(), bytes);
+      *t = Tensor(memory_.data() + at, t->dtype(), t->shape());
+      at += (bytes + 63) / 64 * 64;
+      STRATA_CHECK(at <= memory_.size(), "a batch of {} bytes", at);
+    }
+    return b;
+  }
+  Tensor place(std::span<const int> numbers, const Shape& shape) override {
+    if (numbers.empty()) return {};
+    placed_.emplace_back(numbers.begin(), numbers.end());
+    if (placed_.size() > 64) placed_.pop_front();
+    return {placed_.back().data(), DType::kI32, shape};
+  }
+  std::unique_ptr<Recording> record(const std::function<void()>& step) override {
+    struct Again final : Recording {
+      Again(std::function<void()> s, StepCounters& c) : step(std::move(s)), counters(c) {}
+      void replay() override {
+        ++counters.replays;
+        step();
+      }
+      std::function<void()> step;
+      StepCounters& counters;
+    };
+    ++counters_.recordings;
+    step();
+    return std::make_unique<Again>(step, counters_);
+  }
+  std::span<const float> fetch(const Tensor& values) override {
+    return {values.data<float>(), static_cast<std::size_t>(values.elements())};
+  }
+  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) override {
+    drawn_.clear();
+    tops_.resize(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_LE(rows[i].logprobs, kMostTopLogprobs);
+      drawn_.push_back(sampler_.draw({logits.row<float>(rows[i].row), static_cast<std::size_t>(logits.row_size())}, rows[i], tops_[i]));
+    }
+    return drawn_;
+  }
+  const StepCounters& counters() override { return counters_; }
+
+ private:
+  std::vector<std::byte> memory_ = std::vector<std::byte>(4 << 20);
+  std::deque<std::vector<int>> placed_;
+  Sampler sampler_;
+  std::vector<Drawn> drawn_;
+  std::vector<std::vector<std::pair<float, int>>> tops_;
+  StepCounters counters_;
+};
+
+class DeviceLikeOps final : public CpuOps {
+ public:
+  using CpuOps::CpuOps;
+  std::unique_ptr<StepDevice> make_step_device(const StepLimits&) override { return std::make_unique<HostStepDevice>(); }
+};
+
+}  // namespace strata

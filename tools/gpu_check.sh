@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Checks the CUDA backend on a machine with a Hopper GPU: builds, compares with the CPU, runs engine, evaluation, server and
+# benchmarks, and prints one table. Exit 1 when a line of it says FAILED.
+#
+#   tools/gpu_check.sh [--quick] [--deps DIR] [--build DIR] [--only PATTERN]
+#
+# --quick  under 3 minutes where it is built already: no sanitizer, fewer engine tests, the short evaluation
+# --deps   a folder with usr/include and usr/lib where the libraries of tools/install_deps.sh lie, if they are not installed
+# --build  the build folder (default: build/cuda)
+# --only   runs the lines whose name matches the pattern (an extended regular expression)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+quick=0 deps="" build=build/cuda only=.
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --quick) quick=1 ;;
+    --deps) deps=$(realpath "$2"); shift ;;
+    --build) build=$2; shift ;;
+    --only) only=$2; shift ;;
+    *) sed -n '2,12p' "$0"; exit 2 ;;
+  esac
+  shift
+done
+
+missing=()
+for tool in nvcc cmake ninja pkg-config nvidia-smi curl; do
+  command -v "$tool" >/dev/null || [ -x "/usr/local/cuda/bin/$tool" ] || [ -x "$deps/usr/bin/$tool" ] || missing+=("$tool")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "gpu_check: missing here: ${missing[*]}" >&2
+  exit 1
+fi
+export PATH=$PATH:/usr/local/cuda/bin
+prefix=()
+if [ -n "$deps" ]; then
+  lib=$deps/usr/lib/x86_64-linux-gnu
+  prefix=(-DCMAKE_PREFIX_PATH="$deps/usr")
+  export PATH=$PATH:$deps/usr/bin PKG_CONFIG_SYSROOT_DIR=$deps PKG_CONFIG_PATH=$lib/pkgconfig:$deps/usr/share/pkgconfig
+  export CPLUS_INCLUDE_PATH=$deps/usr/include:$deps/usr/include/x86_64-linux-gnu LIBRARY_PATH=$lib LD_LIBRARY_PATH=$lib:${LD_LIBRARY_PATH:-}
+fi
+
+logs=$build/gpu_check
+mkdir -p "$logs"
+table="" failed=0
+add() { # name, result, seconds
+  table+=$(printf '| %-34s | %-58s | %6s |' "$1" "$2" "$3")$'\n'
+}
+
+# line NAME COMMAND...: runs it with output to a log; the last line of summarise() of the log is the result.
+line() {
+  local name=$1 log status start=$SECONDS result
+  shift
+  [[ $name =~ $only ]] || return 0
+  log="$logs/${name//[^a-z0-9]/_}.log"
+  "$@" >"$log" 2>&1
+  status=$?
+  result=$(summarise "$log")
+  if [ $status -ne 0 ]; then
+    failed=1
+    result="FAILED ($status) ${result:0:40}"
+    echo "--- $name:" && grep -E 'Failure|error|Error|FAILED|expected|Expected|which|differ|==' "$log" | head -40
+    tail -5 "$log"
+  fi
+  add "$name" "${result:0:58}" "$((SECONDS - start))"
+}
+summarise() {
+  grep -E '^RESULT: |\[  PASSED  \]|\[  FAILED  \] [0-9]+ test|ERROR SUMMARY|RACECHECK SUMMARY' "$1" | tail -1 | sed 's/^RESULT: //; s/^=* *//'
+}
+
+build_all() {
+  cmake --preset cuda -B "$build" "${prefix[@]}" && cmake --build "$build" --target strata cuda_test cuda_bench
+}
+tests() { "$build/tests/cuda/cuda_test" --gtest_brief=1 --gtest_filter="$1"; }
+
+# evaluate CASES REFERENCE FLAGS...: accuracies must be the reference's.
+evaluate() {
+  local cases=$1
+  shift
+  "$build/src/cli/strata" eval --backend cuda --json --cases "models/tiny-hybrid/$cases" "$@" >"$logs/eval.json" || return 1
+  python3 - "$logs/eval.json" models/tiny-hybrid/eval.json <<'PY'
+import json, sys
+got, want = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
+# As tests/cli/eval_test.py: a case or two may go the other way; tasks without a reference (the long ones) must nearly all be right.
+worse = [f"{task}: {share:.3f}, reference {want.get(task, 1):.3f}" for task, share in got["accuracy"].items()
+         if abs(share - want.get(task, 1)) > (0.021 if task in want else 0.09)]
+drafts = f", {got['accepted']} of {got['drafted']} drafts" if got.get("drafted") else ""
+print("differ:", *worse, sep="\n") if worse else None
+print(f"RESULT: {got['cases']} cases, {got['same_as_reference']:.3f} as the reference{drafts}")
+sys.exit(1 if worse else 0)
+PY
+}
+
+# Server with drafts, 64 clients at once; then its own report.
+serve() {
+  "$build/src/cli/strata" serve --backend cuda --port 0 --max-sequences 64 --speculate mtp "$@" >"$logs/server.txt" 2>&1 &
+  local server=$! url="" status
+  for _ in $(seq 100); do
+    url=$(grep -o 'http://[^ ]*' "$logs/server.txt" | head -1)
+    [ -n "$url" ] && break
+    sleep 0.1
+  done
+  "$build/src/cli/strata" bench --url "$url" --requests 512 --concurrency 64 --json-file "$logs/load.json"
+  status=$?
+  curl -sf "$url/health" >/dev/null || status=1
+  kill -TERM $server && wait $server || status=1
+  python3 -c "import json; r = json.load(open('$logs/load.json')); print('RESULT: %d of %d requests, %.0f tokens/s, first token p50 %.0f ms' % (r['ok'], r['requests'], r['output_tokens_per_second'], r['ttft_ms']['p50']))"
+  return $status
+}
+
+speed() {
+  "$build/src/cli/strata" bench --backend cuda --json >"$logs/speed.json" || return 1
+  python3 -c "import json; r = json.load(open('$logs/speed.json')); print('RESULT: prefill %.0f tokens/s; ms a step: ' % r['prefill']['tokens_per_second'] + ', '.join('%dx%d %.3f' % (d['batch'], d['context'], d['seconds'] * 1e3) for d in r['decode']))"
+}
+
+sanitize() { # tool, filter
+  compute-sanitizer --tool "$1" --error-exitcode 9 "$build/tests/cuda/cuda_test" --gtest_brief=1 --gtest_filter="$2"
+}
+
+line "build" build_all
+[ $failed = 1 ] && { echo "$table"; exit 1; }
+line "operators against the CPU" tests '*Parity*:*OnGpu*-*EngineOnGpu*:*ModelParity*'
+line "whole models against the CPU" tests '*ModelParity*'
+if [ $quick = 1 ]; then
+  line "engine" tests '*EngineOnGpu*-*ScoresEvery*:*ChunksAndCompany*'
+  line "evaluation" evaluate eval.jsonl --batch 64 --limit 200
+  line "evaluation, MTP drafts" evaluate eval.jsonl --batch 64 --speculate mtp --limit 200
+else
+  line "engine" tests '*EngineOnGpu*'
+  for speculate in none mtp ngram; do
+    line "evaluation, drafts: $speculate" evaluate eval.jsonl --batch 64 --speculate $speculate
+    line "long evaluation, drafts: $speculate" evaluate eval_long.jsonl --batch 16 --speculate $speculate
+  done
+fi
+line "server, 64 clients, MTP drafts" serve
+line "speed of tiny-hybrid" speed
+if [ $quick = 0 ]; then
+  line "operator benchmarks" "$build/bench/cuda_bench"
+  line "memcheck, operators" sanitize memcheck '*Parity*:*DrawOnGpu*of_320:*DrawOnGpu*of_8193:CudaBackend*-*ModelParity*:*MoreMemory*'
+  line "racecheck, drawing and recurrences" sanitize racecheck '*DrawOnGpu*of_320:*DrawOnGpu*of_8193'
+fi
+
+printf '\n%s, %s, driver %s\n\n' "$(date -u +%F)" "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)" \
+  "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)"
+printf '| %-34s | %-58s | %6s |\n|%s|%s|%s|\n' check result s "$(printf -- '-%.0s' {1..36})" "$(printf -- '-%.0s' {1..60})" "$(printf -- '-%.0s' {1..8})"
+printf '%s' "$table"
+exit $failed
