@@ -29,7 +29,7 @@ ModelOutput Runner::forward(const Model& model, const Batch& host, std::span<con
   const Batch batch = device_->upload(host);
   if (!is_paddable(batch.shape) || padded_shape(batch.shape) != batch.shape) return model.forward(batch, memory, ops_, hidden);
 
-  const Key key{.model = &model, .memory = memory.data(), .shape = batch.shape, .adapters = !batch.adapters.empty(),
+  const Key key{.model = &model, .memory = memory.data(), .shape = batch.shape,
                 .tape = !batch.tape.empty(), .hidden = hidden.raw(), .at = ops_.arena().mark()};
   const auto found = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) { return s.key == key; });
   if (found == steps_.end()) {  // grows the arena where need be

@@ -46,7 +46,7 @@ class Runner {
     const Model* model = nullptr;
     const Memory* memory = nullptr;
     BatchShape shape;
-    bool adapters = false, tape = false;
+    bool tape = false;
     const void* hidden = nullptr;
     Arena::Mark at;
     bool operator==(const Key&) const = default;

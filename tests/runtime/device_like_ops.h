@@ -18,7 +18,7 @@ class HostStepDevice final : public StepDevice {
     Batch b = host;
     std::size_t at = 0;
     for (Tensor* t : {&b.tokens, &b.positions, &b.sequence, &b.first, &b.start, &b.page_table, &b.kv_slots, &b.state_in, &b.saves,
-                      &b.adapters, &b.logit_rows, &b.tape, &b.replay, &b.state_out}) {
+                      &b.adapters, &b.logit_adapters, &b.logit_rows, &b.tape, &b.replay, &b.state_out}) {
       if (t->empty()) continue;
       const auto bytes = t->bytes();
       std::memcpy(memory_.data() + at, t->raw(), bytes);

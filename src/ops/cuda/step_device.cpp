@@ -28,7 +28,7 @@ class Graph final : public Recording {
 std::size_t upload_bytes(const StepLimits& l) {
   constexpr std::size_t kTensors = 16, kAlign = 256;
   const auto n = [](int x) { return static_cast<std::size_t>(x); };
-  const std::size_t numbers = n(l.rows) * 9 + n(l.sequences) * (n(l.pages) + 8) + n(l.logit_rows);
+  const std::size_t numbers = n(l.rows) * 9 + n(l.sequences) * (n(l.pages) + 8) + 2 * n(l.logit_rows);
   return numbers * sizeof(std::int32_t) + kTensors * kAlign;
 }
 
