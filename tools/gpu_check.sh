@@ -24,9 +24,11 @@ while [ $# -gt 0 ]; do
 done
 
 missing=()
-for tool in nvcc cmake ninja pkg-config nvidia-smi curl; do
-  command -v "$tool" >/dev/null || [ -x "/usr/local/cuda/bin/$tool" ] || [ -x "$deps/usr/bin/$tool" ] || missing+=("$tool")
+have() { command -v "$1" >/dev/null || [ -x "/usr/local/cuda/bin/$1" ] || [ -n "$deps" -a -x "$deps/usr/bin/$1" ]; }
+for tool in nvcc cmake ninja python3 nvidia-smi; do
+  have "$tool" || missing+=("$tool")
 done
+have pkg-config || have pkgconf || missing+=(pkg-config)
 if [ ${#missing[@]} -gt 0 ]; then
   echo "gpu_check: missing here: ${missing[*]}" >&2
   exit 1
@@ -102,7 +104,7 @@ serve() {
   done
   "$build/src/cli/strata" bench --url "$url" --requests 512 --concurrency 64 --json-file "$logs/load.json"
   status=$?
-  curl -sf "$url/health" >/dev/null || status=1
+  python3 -c "import urllib.request; urllib.request.urlopen('$url/health')" || status=1
   kill -TERM $server && wait $server || status=1
   python3 -c "import json; r = json.load(open('$logs/load.json')); print('RESULT: %d of %d requests, %.0f tokens/s, first token p50 %.0f ms' % (r['ok'], r['requests'], r['output_tokens_per_second'], r['ttft_ms']['p50']))"
   return $status
