@@ -46,7 +46,7 @@ logs=$build/gpu_check
 mkdir -p "$logs"
 table="" failed=0
 add() { # name, result, seconds
-  table+=$(printf '| %-34s | %-58s | %6s |' "$1" "$2" "$3")$'\n'
+  table+=$(printf '| %-34s | %-80s | %6s |' "$1" "$2" "$3")$'\n'
 }
 
 # line NAME COMMAND...: runs it with output to a log; the last line of summarise() of the log is the result.
@@ -60,11 +60,11 @@ line() {
   result=$(summarise "$log")
   if [ $status -ne 0 ]; then
     failed=1
-    result="FAILED ($status) ${result:0:40}"
+    result="FAILED ($status) ${result:0:60}"
     echo "--- $name:" && grep -E 'Failure|error|Error|FAILED|expected|Expected|which|differ|==' "$log" | head -40
     tail -5 "$log"
   fi
-  add "$name" "${result:0:58}" "$((SECONDS - start))"
+  add "$name" "${result:0:80}" "$((SECONDS - start))"
 }
 summarise() {
   grep -E '^RESULT: |\[  PASSED  \]|\[  FAILED  \] [0-9]+ test|ERROR SUMMARY|RACECHECK SUMMARY' "$1" | tail -1 | sed 's/^RESULT: //; s/^=* *//'
@@ -105,6 +105,7 @@ serve() {
   "$build/src/cli/strata" bench --url "$url" --requests 512 --concurrency 64 --json-file "$logs/load.json"
   status=$?
   python3 -c "import urllib.request; urllib.request.urlopen('$url/health')" || status=1
+  python3 -c "import urllib.request; print(urllib.request.urlopen('$url/metrics').read().decode())" | grep -E '^strata_[a-z_]*(step|forward|draft|verify)' || true
   kill -TERM $server && wait $server || status=1
   python3 -c "import json; r = json.load(open('$logs/load.json')); print('RESULT: %d of %d requests, %.0f tokens/s, first token p50 %.0f ms' % (r['ok'], r['requests'], r['output_tokens_per_second'], r['ttft_ms']['p50']))"
   return $status
@@ -137,13 +138,14 @@ fi
 line "server, 64 clients, MTP drafts" serve
 line "speed of tiny-hybrid" speed
 if [ $quick = 0 ]; then
-  line "operator benchmarks" "$build/bench/cuda_bench"
+  line "operator benchmarks (below)" "$build/bench/cuda_bench"
   line "memcheck, operators" sanitize memcheck '*Parity*:*DrawOnGpu*of_320:*DrawOnGpu*of_8193:CudaBackend*-*ModelParity*:*MoreMemory*'
   line "racecheck, drawing and recurrences" sanitize racecheck '*DrawOnGpu*of_320:*DrawOnGpu*of_8193'
 fi
 
 printf '\n%s, %s, driver %s\n\n' "$(date -u +%F)" "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)" \
   "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)"
-printf '| %-34s | %-58s | %6s |\n|%s|%s|%s|\n' check result s "$(printf -- '-%.0s' {1..36})" "$(printf -- '-%.0s' {1..60})" "$(printf -- '-%.0s' {1..8})"
+printf '| %-34s | %-80s | %6s |\n|%s|%s|%s|\n' check result s "$(printf -- '-%.0s' {1..36})" "$(printf -- '-%.0s' {1..82})" "$(printf -- '-%.0s' {1..8})"
 printf '%s' "$table"
+[ -f "$logs/operator_benchmarks__below_.log" ] && echo && cat "$logs/operator_benchmarks__below_.log"
 exit $failed

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "ops/cpu/cpu_ops.h"
@@ -10,7 +11,7 @@
 
 namespace strata {
 
-// A recording runs its step again.
+// A recording runs its step again; its first replay is what record() ran already.
 class HostStepDevice final : public StepDevice {
  public:
   Batch upload(const Batch& host) override {
@@ -39,8 +40,9 @@ class HostStepDevice final : public StepDevice {
       Again(std::function<void()> s, StepCounters& c) : step(std::move(s)), counters(c) {}
       void replay() override {
         ++counters.replays;
-        step();
+        if (!std::exchange(ran, false)) step();
       }
+      bool ran = true;  // record() ran it, which real recording does not
       std::function<void()> step;
       StepCounters& counters;
     };
