@@ -22,7 +22,8 @@ std::size_t default_memory(const Ops& ops, std::size_t scratch) {
   if (ops.device() == Device::kCpu) return std::size_t{1} << 30;
 #ifdef STRATA_CUDA
   const std::size_t free = cuda_free_bytes(), usable = free / 10 * 9;
-  if (usable <= scratch) throw Error("{} MiB of device memory are free; a step takes {} MiB", free >> 20, scratch >> 20);
+  if (usable <= scratch)
+    throw Error("{} MiB of device memory are free; a step takes {} MiB", free >> 20, scratch >> 20);
   return usable - scratch;
 #else
   return scratch;

@@ -1,4 +1,5 @@
-// The backend that a command's flags name: this file's source is the only one outside ops/cuda that knows which there are.
+// The backend that a command's flags name: this file's source is the only one outside ops/cuda that knows
+// which there are.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +11,16 @@
 namespace strata {
 
 struct BackendFlags {
-  std::string name = "cpu";   // or "cuda"
-  int threads = 0;            // of the CPU's; 0 = one per core
-  bool f32 = false;           // CUDA: activations and weights in f32 instead of bf16
+  std::string name = "cpu";  // or "cuda"
+  int threads = 0;           // of the CPU's; 0 = one per core
+  bool f32 = false;          // CUDA: activations and weights in f32 instead of bf16
 };
 
 // Error when this build does not have it or this machine cannot run it.
 std::shared_ptr<Ops> make_backend(const BackendFlags& flags);
 
-// What may go to keys, values and states when nobody says: a GiB of the host's memory; of a device's, what is free now less
-// `scratch` and a tenth.
+// What may go to keys, values and states when nobody says: a GiB of the host's memory; of a device's, what is
+// free now less `scratch` and a tenth.
 std::size_t default_memory(const Ops& ops, std::size_t scratch);
 
 }  // namespace strata

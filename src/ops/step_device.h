@@ -1,4 +1,5 @@
-// StepDevice: how a backend whose memory is not the host's takes in the numbers of a step and gives its results out.
+// StepDevice: how a backend whose memory is not the host's takes in the numbers of a step and gives its
+// results out.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ namespace strata {
 // The largest step that will come.
 struct StepLimits {
   int rows = 0, sequences = 0;
-  int pages = 0;        // of one sequence
+  int pages = 0;  // of one sequence
   int logit_rows = 0;
-  int vocab = 0;        // Error when the backend cannot draw from so many
+  int vocab = 0;  // Error when the backend cannot draw from so many
 };
 
 // What was enqueued once, to be enqueued again as it was: on the data that then lies at the same addresses.
@@ -41,8 +42,8 @@ class StepDevice {
  public:
   virtual ~StepDevice() = default;
 
-  // The batch on the device, valid for what is enqueued until the next upload. Where its tensors lie follows from the shape and
-  // from which of them are there.
+  // The batch on the device, valid for what is enqueued until the next upload. Where its tensors lie follows
+  // from the shape and from which of them are there.
   virtual Batch upload(const Batch& host) = 0;
   // Host numbers on the device, valid for what is enqueued in this step; `numbers` may go away at once.
   virtual Tensor place(std::span<const int> numbers, const Shape& shape) = 0;

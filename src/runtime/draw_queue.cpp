@@ -10,7 +10,8 @@ void DrawQueue::clear() {
 }
 
 void DrawQueue::draw(int row, const SampleContext& context, int logprobs) {
-  Extent x{.edits = edits_.size(), .edit_count = 0, .mask = masks_.size(), .mask_words = context.allowed.size()};
+  Extent x{
+      .edits = edits_.size(), .edit_count = 0, .mask = masks_.size(), .mask_words = context.allowed.size()};
   append_edits(context, edits_);
   x.edit_count = edits_.size() - x.edits;
   masks_.insert(masks_.end(), context.allowed.begin(), context.allowed.end());

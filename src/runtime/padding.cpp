@@ -15,7 +15,8 @@ BatchShape padded_shape(const BatchShape& shape) {
   constexpr int kLeastContext = 256;
   BatchShape to = shape;
   to.longest_run = padded_count(shape.longest_run);
-  to.longest_context = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(shape.longest_context, kLeastContext))));
+  to.longest_context =
+      static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(shape.longest_context, kLeastContext))));
   to.logit_rows = padded_count(shape.logit_rows);
   to.saves = padded_count(shape.saves);
   for (to.sequences = padded_count(shape.sequences);; to.sequences = padded_count(to.sequences + 1)) {

@@ -24,13 +24,19 @@ Tensor Runner::place(std::span<const int> numbers, const Shape& shape) {
   return {const_cast<int*>(numbers.data()), DType::kI32, shape};
 }
 
-ModelOutput Runner::forward(const Model& model, const Batch& host, std::span<const Memory> memory, Tensor hidden) {
+ModelOutput Runner::forward(const Model& model, const Batch& host, std::span<const Memory> memory,
+                            Tensor hidden) {
   if (device_ == nullptr) return model.forward(host, memory, ops_, hidden);
   const Batch batch = device_->upload(host);
-  if (!is_paddable(batch.shape) || padded_shape(batch.shape) != batch.shape) return model.forward(batch, memory, ops_, hidden);
+  if (!is_paddable(batch.shape) || padded_shape(batch.shape) != batch.shape)
+    return model.forward(batch, memory, ops_, hidden);
 
-  const Key key{.model = &model, .memory = memory.data(), .shape = batch.shape,
-                .tape = !batch.tape.empty(), .hidden = hidden.raw(), .at = ops_.arena().mark()};
+  const Key key{.model = &model,
+                .memory = memory.data(),
+                .shape = batch.shape,
+                .tape = !batch.tape.empty(),
+                .hidden = hidden.raw(),
+                .at = ops_.arena().mark()};
   const auto found = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) { return s.key == key; });
   if (found == steps_.end()) {  // grows the arena where need be
     steps_.push_front({.key = key, .recording = nullptr, .output = {}, .after = {}});
@@ -41,7 +47,9 @@ ModelOutput Runner::forward(const Model& model, const Batch& host, std::span<con
   Step& step = *found;
   if (step.recording == nullptr) {
     // By value: a device may run it again instead of what it enqueued.
-    step.recording = device_->record([this, &model, &step, batch, memory, hidden] { step.output = model.forward(batch, memory, ops_, hidden); });
+    step.recording = device_->record([this, &model, &step, batch, memory, hidden] {
+      step.output = model.forward(batch, memory, ops_, hidden);
+    });
     step.after = ops_.arena().mark();
     ops_.arena().release(key.at);
   }
@@ -55,7 +63,8 @@ std::span<const Drawn> Runner::draw(const Tensor& logits, std::span<const DrawRo
   drawn_.assign(rows.size(), {});
   tops_.resize(std::max(tops_.size(), rows.size()));
   if (device_ == nullptr) {
-    for (std::size_t i = 0; i < rows.size(); ++i) drawn_[i] = sampler_.draw(row_of(logits, rows[i].row), rows[i], tops_[i]);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      drawn_[i] = sampler_.draw(row_of(logits, rows[i].row), rows[i], tops_[i]);
     return drawn_;
   }
   rows_.assign(rows.begin(), rows.end());

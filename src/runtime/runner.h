@@ -12,8 +12,9 @@
 
 namespace strata {
 
-// One thread. On a backend with memory of its own (StepDevice), steps of short runs are padded to few shapes and recorded when a
-// shape comes for the second time; later ones are replayed. Recordings are bounded: the one unused longest goes first.
+// One thread. On a backend with memory of its own (StepDevice), steps of short runs are padded to few shapes
+// and recorded when a shape comes for the second time; later ones are replayed. Recordings are bounded: the
+// one unused longest goes first.
 class Runner {
  public:
   Runner(Ops& ops, const StepLimits& limits) : ops_(ops), device_(ops.make_step_device(limits)) {}
@@ -28,9 +29,11 @@ class Runner {
   // Host i32 numbers as a tensor of the backend, valid for the step.
   Tensor place(std::span<const int> numbers, const Shape& shape);
   // The output is scratch of `ops`, as Model::forward's.
-  ModelOutput forward(const Model& model, const Batch& host_batch, std::span<const Memory> memory, Tensor hidden = {});
+  ModelOutput forward(const Model& model, const Batch& host_batch, std::span<const Memory> memory,
+                      Tensor hidden = {});
 
-  // Whether rows should be drawn together: else one at a time is as good, and what is not needed is not drawn.
+  // Whether rows should be drawn together: else one at a time is as good, and what is not needed is not
+  // drawn.
   bool draws_together() const { return device_ != nullptr; }
   // Tokens from f32 logits [L, V]; waits for the backend. Valid until the next call.
   std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows);
@@ -60,7 +63,7 @@ class Runner {
 
   Ops& ops_;
   std::unique_ptr<StepDevice> device_;
-  std::list<Step> steps_;                  // most recently used first
+  std::list<Step> steps_;  // most recently used first
   Sampler sampler_;
   std::vector<Drawn> drawn_;
   std::vector<std::vector<std::pair<float, int>>> tops_;

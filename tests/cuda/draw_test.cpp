@@ -2,8 +2,8 @@
 #include <cmath>
 #include <random>
 
-#include "cuda/parity.h"
 #include "base/error.h"
+#include "cuda/parity.h"
 #include "runtime/sampler.h"
 
 namespace strata::testing {
@@ -15,8 +15,10 @@ class DrawOnGpu : public ::testing::TestWithParam<int> {
     if (cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
     gpu_ = std::make_unique<CudaOps>(CudaOptions{});
     vocab_ = GetParam();
-    device_ = gpu_->make_step_device({.rows = 16, .sequences = 4, .pages = 4, .logit_rows = 16, .vocab = vocab_});
-    buffer_ = gpu_->allocate(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(vocab_) * sizeof(float));
+    device_ =
+        gpu_->make_step_device({.rows = 16, .sequences = 4, .pages = 4, .logit_rows = 16, .vocab = vocab_});
+    buffer_ =
+        gpu_->allocate(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(vocab_) * sizeof(float));
   }
   void TearDown() override {
     device_.reset();
@@ -39,7 +41,10 @@ class DrawOnGpu : public ::testing::TestWithParam<int> {
     logits_ = buffer_.view(DType::kF32, {kRows, vocab_});
     gpu_->write(logits_, host_.data());
   }
-  std::span<const float> row(int r) const { return std::span(host_).subspan(static_cast<std::size_t>(r) * static_cast<std::size_t>(vocab_), static_cast<std::size_t>(vocab_)); }
+  std::span<const float> row(int r) const {
+    return std::span(host_).subspan(static_cast<std::size_t>(r) * static_cast<std::size_t>(vocab_),
+                                    static_cast<std::size_t>(vocab_));
+  }
 
   // Draws on both sides; the number of rows that differ.
   int compare(const std::vector<DrawRow>& rows) {
@@ -84,8 +89,13 @@ TEST_P(DrawOnGpu, EveryParameterAsOnTheCpu) {
           for (const float top_p : {1.0F, 0.95F, 0.5F, 0.01F, 0.0F}) {
             for (const float min_p : {0.0F, 0.05F}) {
               if (uniform(random) < (vocab_ > 100000 ? 0.8 : 0.3)) continue;  // the CPU takes long
-              rows.push_back({.row = static_cast<int>(rows.size()) % kRows, .temperature = temperature, .top_k = top_k, .top_p = top_p,
-                              .min_p = min_p, .uniform = uniform(random), .logprobs = static_cast<int>(rows.size()) % 5 - 1});
+              rows.push_back({.row = static_cast<int>(rows.size()) % kRows,
+                              .temperature = temperature,
+                              .top_k = top_k,
+                              .top_p = top_p,
+                              .min_p = min_p,
+                              .uniform = uniform(random),
+                              .logprobs = static_cast<int>(rows.size()) % 5 - 1});
             }
           }
         }
@@ -106,7 +116,9 @@ TEST_P(DrawOnGpu, EditsMasksAndScores) {
   for (int i = 0; i < 40; ++i) {
     std::vector<LogitEdit> e;
     for (int token = i % 3; token < vocab_; token += 1 + vocab_ / 200) {
-      e.push_back({.token = token, .add = static_cast<float>(token % 7) - 3, .repetition = i % 2 == 0 ? 1.3F : 1.0F,
+      e.push_back({.token = token,
+                   .add = static_cast<float>(token % 7) - 3,
+                   .repetition = i % 2 == 0 ? 1.3F : 1.0F,
                    .subtract = token % 11 == 0 ? INFINITY : 0.25F * static_cast<float>(token % 5)});
     }
     std::shuffle(e.begin(), e.end(), random);
@@ -117,9 +129,13 @@ TEST_P(DrawOnGpu, EditsMasksAndScores) {
   }
   for (int i = 0; i < 40; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    rows.push_back({.row = i % kRows, .temperature = i % 4 == 0 ? 0.0F : 1.0F, .top_p = i % 3 == 0 ? 0.9F : 1.0F, .uniform = (i + 0.5) / 40,
+    rows.push_back({.row = i % kRows,
+                    .temperature = i % 4 == 0 ? 0.0F : 1.0F,
+                    .top_p = i % 3 == 0 ? 0.9F : 1.0F,
+                    .uniform = (i + 0.5) / 40,
                     .edits = i % 5 == 4 ? std::span<const LogitEdit>{} : edits[at],
-                    .allowed = i % 2 == 0 ? std::span<const std::uint32_t>{} : masks[at], .score = i % 10 == 9 ? i % vocab_ : -1,
+                    .allowed = i % 2 == 0 ? std::span<const std::uint32_t>{} : masks[at],
+                    .score = i % 10 == 9 ? i % vocab_ : -1,
                     .logprobs = i % 3});
   }
   EXPECT_EQ(compare(rows), 0);
@@ -131,7 +147,8 @@ TEST_P(DrawOnGpu, NothingMayCome) {
   host_[1] = NAN;
   host_[static_cast<std::size_t>(vocab_)] = INFINITY;
   send();
-  const std::vector<DrawRow> rows = {{.row = 3, .allowed = none}, {.row = 0, .temperature = 0}, {.row = 1, .temperature = 0}};
+  const std::vector<DrawRow> rows = {
+      {.row = 3, .allowed = none}, {.row = 0, .temperature = 0}, {.row = 1, .temperature = 0}};
   const auto got = device_->draw(logits_, rows);
   EXPECT_EQ(got[0].token, -1);
   EXPECT_NE(got[1].token, 1);  // a NaN is never drawn
@@ -146,7 +163,9 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, DrawOnGpu, ::testing::Values(5, 320, 8193
 TEST(DrawOnGpuOnce, RefusesAVocabularyThatIsTooLarge) {
   if (cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
   CudaOps gpu(CudaOptions{});
-  EXPECT_THROW(gpu.make_step_device({.rows = 1, .sequences = 1, .pages = 1, .logit_rows = 1, .vocab = 1 << 20}), Error);
+  EXPECT_THROW(
+      gpu.make_step_device({.rows = 1, .sequences = 1, .pages = 1, .logit_rows = 1, .vocab = 1 << 20}),
+      Error);
 }
 
 }  // namespace

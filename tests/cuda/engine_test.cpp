@@ -1,4 +1,5 @@
-// The whole engine on the GPU: golden models through the runner, drafts, the prefix cache, preemption, aborts, steady steps.
+// The whole engine on the GPU: golden models through the runner, drafts, the prefix cache, preemption,
+// aborts, steady steps.
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -29,7 +30,8 @@ class EngineOnGpu : public ::testing::Test {
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STRATA_SOURCE_DIR) / "tests/golden")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(STRATA_SOURCE_DIR) / "tests/golden")) {
     if (std::filesystem::exists(entry.path() / "config.json")) names.push_back(entry.path().filename());
   }
   std::sort(names.begin(), names.end());
@@ -93,7 +95,8 @@ TEST_F(EngineOnGpu, ChunksAndCompanyStayWithinTheTolerance) {
         for (int i = 0; i < 3; ++i) e.submit(greedy(test_prompt(30 + 40 * i, i), 20));
         e.run();
         const auto off = differences(want, e.answers[0]);
-        EXPECT_LT(off[off.size() / 2], activation == DType::kF32 ? 1e-4 : 5e-2) << name << " in chunks of " << chunk;
+        EXPECT_LT(off[off.size() / 2], activation == DType::kF32 ? 1e-4 : 5e-2)
+            << name << " in chunks of " << chunk;
         if (activation == DType::kF32) {
           EXPECT_LT(off.back(), 2e-3) << name << " in chunks of " << chunk;
         }
@@ -137,12 +140,15 @@ TEST_F(EngineOnGpu, DraftsChangeNoToken) {
       for (int i = 0; i < 12; ++i) {
         Request r = greedy(test_prompt(20 + 17 * i, i % 5), 60);
         r.sampling.ignore_eos = true;
-        if (i % 3 == 2) r.sampling = {.temperature = 0.8F, .top_p = 0.9F, .frequency_penalty = 0.5F, .seed = 7, .ignore_eos = true};
+        if (i % 3 == 2)
+          r.sampling = {
+              .temperature = 0.8F, .top_p = 0.9F, .frequency_penalty = 0.5F, .seed = 7, .ignore_eos = true};
         e.submit(std::move(r));
       }
       e.run();
       if (want.empty()) want = e.answers;
-      for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(e.answers[i].tokens, want[i].tokens) << speculate << ", request " << i;
+      for (std::size_t i = 0; i < want.size(); ++i)
+        EXPECT_EQ(e.answers[i].tokens, want[i].tokens) << speculate << ", request " << i;
       if (o.speculate != "none") {
         EXPECT_GT(e.core().metrics().accepted, 0U) << speculate;
       }
@@ -166,7 +172,8 @@ TEST_F(EngineOnGpu, PreemptionLosesNoToken) {
     }
     e.run();
     if (pages == 0) want = e.answers;
-    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(e.answers[i].tokens, want[i].tokens) << "request " << i;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(e.answers[i].tokens, want[i].tokens) << "request " << i;
     if (pages > 0) {
       EXPECT_GT(e.core().metrics().preemptions, 0U);
     }
@@ -223,7 +230,9 @@ TEST_F(EngineOnGpu, AThousandRequestsWithAbortsGiveAllBack) {
   o.max_sequences = 64;
   EngineFixture e(model, o);
   std::uint32_t random = 1;
-  const auto next = [&](std::uint32_t n) { return static_cast<int>((random = random * 1664525U + 1013904223U) >> 8) % static_cast<int>(n); };
+  const auto next = [&](std::uint32_t n) {
+    return static_cast<int>((random = random * 1664525U + 1013904223U) >> 8) % static_cast<int>(n);
+  };
   for (int i = 0; i < 1000; ++i) {
     Request r = greedy(test_prompt(1 + next(150), next(20)), 1 + next(30));
     r.sampling.temperature = static_cast<float>(next(2));
@@ -254,7 +263,8 @@ TEST_F(EngineOnGpu, ADeviceErrorEndsServing) {
         Engine engine(model.model, model.ops, model.info, options(model));
         const bool healthy_before = engine.healthy();
         auto* nowhere = reinterpret_cast<void*>(std::uintptr_t{64});
-        model.ops->add(Tensor(nowhere, DType::kF32, {1, 8}, Device::kCuda), Tensor(nowhere, DType::kF32, {1, 8}, Device::kCuda), 1);
+        model.ops->add(Tensor(nowhere, DType::kF32, {1, 8}, Device::kCuda),
+                       Tensor(nowhere, DType::kF32, {1, 8}, Device::kCuda), 1);
         std::string error;
         std::atomic<bool> over = false;
         engine.submit(greedy(test_prompt(20, 1), 5), [&](Event&& event) {

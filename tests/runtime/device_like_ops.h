@@ -1,4 +1,5 @@
-// A backend on the CPU that is driven as a device is: fixed addresses, padded batches, recorded steps, rows drawn together.
+// A backend on the CPU that is driven as a device is: fixed addresses, padded batches, recorded steps, rows
+// drawn together.
 #pragma once
 
 #include <cstring>
@@ -18,8 +19,9 @@ class HostStepDevice final : public StepDevice {
     ++counters_.uploads;
     Batch b = host;
     std::size_t at = 0;
-    for (Tensor* t : {&b.tokens, &b.positions, &b.sequence, &b.first, &b.start, &b.page_table, &b.kv_slots, &b.state_in, &b.saves,
-                      &b.adapters, &b.logit_adapters, &b.logit_rows, &b.tape, &b.replay, &b.state_out}) {
+    for (Tensor* t :
+         {&b.tokens, &b.positions, &b.sequence, &b.first, &b.start, &b.page_table, &b.kv_slots, &b.state_in,
+          &b.saves, &b.adapters, &b.logit_adapters, &b.logit_rows, &b.tape, &b.replay, &b.state_out}) {
       if (t->empty()) continue;
       const auto bytes = t->bytes();
       std::memcpy(memory_.data() + at, t->raw(), bytes);
@@ -58,7 +60,8 @@ class HostStepDevice final : public StepDevice {
     tops_.resize(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       EXPECT_LE(rows[i].logprobs, kMostTopLogprobs);
-      drawn_.push_back(sampler_.draw({logits.row<float>(rows[i].row), static_cast<std::size_t>(logits.row_size())}, rows[i], tops_[i]));
+      drawn_.push_back(sampler_.draw(
+          {logits.row<float>(rows[i].row), static_cast<std::size_t>(logits.row_size())}, rows[i], tops_[i]));
     }
     return drawn_;
   }
@@ -76,7 +79,9 @@ class HostStepDevice final : public StepDevice {
 class DeviceLikeOps final : public CpuOps {
  public:
   using CpuOps::CpuOps;
-  std::unique_ptr<StepDevice> make_step_device(const StepLimits&) override { return std::make_unique<HostStepDevice>(); }
+  std::unique_ptr<StepDevice> make_step_device(const StepLimits&) override {
+    return std::make_unique<HostStepDevice>();
+  }
 };
 
 }  // namespace strata

@@ -1,4 +1,5 @@
-// Padding, recorded steps and drawing together change nothing: the engine on a device-like backend against the plain one.
+// Padding, recorded steps and drawing together change nothing: the engine on a device-like backend against
+// the plain one.
 #include <gtest/gtest.h>
 
 #include "runtime/device_like_ops.h"
@@ -16,17 +17,29 @@ TEST(Padding, ShapesAreFewAndHoldTheirSequences) {
   for (int run = 1; run <= kTapeRows; ++run) {
     for (int sequences = 1; sequences <= 70; ++sequences) {
       for (const int rows : {sequences, sequences + run - 1, sequences * run}) {
-        const BatchShape shape{.rows = rows, .sequences = sequences, .logit_rows = rows, .saves = 3, .longest_run = run, .longest_context = 300};
+        const BatchShape shape{.rows = rows,
+                               .sequences = sequences,
+                               .logit_rows = rows,
+                               .saves = 3,
+                               .longest_run = run,
+                               .longest_context = 300};
         const BatchShape to = padded_shape(shape);
         EXPECT_EQ(padded_shape(to), to);
         const int more = to.sequences - sequences, more_rows = to.rows - rows;
-        EXPECT_TRUE(more_rows >= more && more_rows <= more * to.longest_run) << rows << " rows of " << sequences;
+        EXPECT_TRUE(more_rows >= more && more_rows <= more * to.longest_run)
+            << rows << " rows of " << sequences;
         EXPECT_LE(to.rows, rows * 2 + 2);
       }
     }
   }
-  const BatchShape decode = padded_shape({.rows = 33, .sequences = 33, .logit_rows = 33, .saves = 33, .longest_run = 1, .longest_context = 65});
-  EXPECT_EQ(decode, (BatchShape{.rows = 40, .sequences = 40, .logit_rows = 40, .saves = 40, .longest_run = 1, .longest_context = 256}));
+  const BatchShape decode = padded_shape(
+      {.rows = 33, .sequences = 33, .logit_rows = 33, .saves = 33, .longest_run = 1, .longest_context = 65});
+  EXPECT_EQ(decode, (BatchShape{.rows = 40,
+                                .sequences = 40,
+                                .logit_rows = 40,
+                                .saves = 40,
+                                .longest_run = 1,
+                                .longest_context = 256}));
 }
 
 TEST(Padding, FillsABatch) {
@@ -58,8 +71,16 @@ Request busy(int seed) {
   Request r;
   r.prompt = test_prompt(20 + 13 * seed, seed);
   r.max_tokens = 24;
-  r.sampling = {.temperature = 0.9F, .top_k = seed % 3 == 0 ? 20 : 0, .top_p = 0.95F, .min_p = 0.01F, .repetition_penalty = 1.1F,
-                .presence_penalty = 0.3F, .frequency_penalty = 0.2F, .logit_bias = {{7, 3.0F}, {9, -2.0F}}, .seed = 100 + seed, .min_tokens = 10};
+  r.sampling = {.temperature = 0.9F,
+                .top_k = seed % 3 == 0 ? 20 : 0,
+                .top_p = 0.95F,
+                .min_p = 0.01F,
+                .repetition_penalty = 1.1F,
+                .presence_penalty = 0.3F,
+                .frequency_penalty = 0.2F,
+                .logit_bias = {{7, 3.0F}, {9, -2.0F}},
+                .seed = 100 + seed,
+                .min_tokens = 10};
   r.logprobs = 3;
   if (seed % 2 == 0) r.prompt_logprobs = 1;
   return r;
@@ -93,7 +114,8 @@ class DeviceLike : public testing::TestWithParam<std::pair<std::string, std::str
 TEST_P(DeviceLike, GivesTheSameTokens) {
   const auto& [name, speculate] = GetParam();
   const Played plain = play(test_model(name), speculate);
-  const Played device = play(load_test_model(name, std::make_shared<DeviceLikeOps>(CpuOptions{.threads = 2})), speculate);
+  const Played device =
+      play(load_test_model(name, std::make_shared<DeviceLikeOps>(CpuOptions{.threads = 2})), speculate);
   ASSERT_EQ(plain.answers.size(), device.answers.size());
   for (std::size_t i = 0; i < plain.answers.size(); ++i) {
     const Answer &a = plain.answers[i], &b = device.answers[i];
@@ -105,15 +127,17 @@ TEST_P(DeviceLike, GivesTheSameTokens) {
       EXPECT_EQ(a.logprobs[t].top, b.logprobs[t].top);
     }
     ASSERT_EQ(a.prompt_logprobs.size(), b.prompt_logprobs.size());
-    for (std::size_t t = 0; t < a.prompt_logprobs.size(); ++t) EXPECT_EQ(a.prompt_logprobs[t].logprob, b.prompt_logprobs[t].logprob);
+    for (std::size_t t = 0; t < a.prompt_logprobs.size(); ++t)
+      EXPECT_EQ(a.prompt_logprobs[t].logprob, b.prompt_logprobs[t].logprob);
   }
   EXPECT_GT(device.counters.replays, device.counters.recordings);
   EXPECT_LE(device.recordings, Runner::kMostRecordings);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DeviceLike,
-                         testing::Values(std::pair{"qwen3_next", "none"}, std::pair{"qwen3_next", "mtp"}, std::pair{"qwen3_5_moe", "ngram"},
-                                         std::pair{"nemotron_h", "ngram"}, std::pair{"gpt_oss", "none"}, std::pair{"qwen4_exp", "none"}),
+                         testing::Values(std::pair{"qwen3_next", "none"}, std::pair{"qwen3_next", "mtp"},
+                                         std::pair{"qwen3_5_moe", "ngram"}, std::pair{"nemotron_h", "ngram"},
+                                         std::pair{"gpt_oss", "none"}, std::pair{"qwen4_exp", "none"}),
                          [](const auto& test) { return test.param.first + "_" + test.param.second; });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// BatchUpload: a step's batch sent to the device in one copy, to the same addresses for the same shape; and Staging, for
-// smaller numbers.
+// BatchUpload: a step's batch sent to the device in one copy, to the same addresses for the same shape; and
+// Staging, for smaller numbers.
 #pragma once
 
 #include "ops/batch.h"
@@ -17,8 +17,8 @@ class PinnedTurns {
   PinnedTurns(const PinnedTurns&) = delete;
   PinnedTurns& operator=(const PinnedTurns&) = delete;
 
-  const Buffer& next();       // waits until what was copied from it has arrived
-  void sent();                // everything from the current one is enqueued
+  const Buffer& next();  // waits until what was copied from it has arrived
+  void sent();           // everything from the current one is enqueued
   int turn() const { return turn_; }
   const Buffer& current() const { return pinned_[turn_]; }
   static constexpr int kTurns = 2;
@@ -30,15 +30,17 @@ class PinnedTurns {
   int turn_ = 0;
 };
 
-// One thread. Where each tensor lies follows from BatchShape and from which tensors are present, so a recorded graph of
-// a shape finds the new data where the old was.
+// One thread. Where each tensor lies follows from BatchShape and from which tensors are present, so a
+// recorded graph of a shape finds the new data where the old was.
 class BatchUpload {
  public:
   // `bytes`: of the largest batch.
-  BatchUpload(CudaOps& ops, std::size_t bytes) : ops_(ops), device_(ops.allocate(bytes)), turns_(ops, bytes) {}
+  BatchUpload(CudaOps& ops, std::size_t bytes)
+      : ops_(ops), device_(ops.allocate(bytes)), turns_(ops, bytes) {}
 
-  // `host` is a batch of host tensors; of its page table the columns that longest_context needs are sent, the others
-  // being zeros. The result is valid until the next send and may be used by whatever is enqueued after this.
+  // `host` is a batch of host tensors; of its page table the columns that longest_context needs are sent, the
+  // others being zeros. The result is valid until the next send and may be used by whatever is enqueued after
+  // this.
   Batch send(const Batch& host);
 
   std::size_t capacity() const { return device_.bytes(); }
@@ -49,7 +51,8 @@ class BatchUpload {
   PinnedTurns turns_;
 };
 
-// Small pieces of pinned and device memory, one after the other. A piece stays as long as no more than `bytes` are taken after it.
+// Small pieces of pinned and device memory, one after the other. A piece stays as long as no more than
+// `bytes` are taken after it.
 class Staging {
  public:
   struct Place {

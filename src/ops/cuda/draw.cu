@@ -1,6 +1,7 @@
-// draw: a cluster of blocks per row of logits, which stays in their shared memory for all passes. Probabilities are whole multiples
-// of 2^-44 of the best one, so sums do not depend on their order and a row draws the same token whatever else is drawn; thresholds
-// of top-k and top-p are searched for, three bits of the ordered logit a pass.
+// draw: a cluster of blocks per row of logits, which stays in their shared memory for all passes.
+// Probabilities are whole multiples of 2^-44 of the best one, so sums do not depend on their order and a row
+// draws the same token whatever else is drawn; thresholds of top-k and top-p are searched for, three bits of
+// the ordered logit a pass.
 #include <cooperative_groups.h>
 
 #include "ops/cuda/cuda_error.h"
@@ -15,8 +16,8 @@ using u32 = std::uint32_t;
 using u64 = unsigned long long;
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kWays = 7;      // thresholds tried in a pass
-constexpr int kItems = 2048;  // candidates a block can list
+constexpr int kWays = 7;                   // thresholds tried in a pass
+constexpr int kItems = 2048;               // candidates a block can list
 constexpr double kOne = 17592186044416.0;  // 2^44; times 2^19 tokens fits 64 bits
 constexpr u32 kNever = 0x007FFFFF;         // key of -infinity
 
@@ -47,7 +48,8 @@ __device__ __forceinline__ float value_of(u32 key) {
 // -0 counts as 0, NaN as what never comes.
 __device__ __forceinline__ float tidy(float x) { return x != x ? -INFINITY : x + 0.0F; }
 
-// One block's part of a row, and what the blocks of the cluster do together. All threads call all members alike.
+// One block's part of a row, and what the blocks of the cluster do together. All threads call all members
+// alike.
 class Part {
  public:
   __device__ Part(Shared& shared, float* values, Item* items, int vocab)
@@ -90,7 +92,8 @@ class Part {
     cluster_.sync();
     if (threadIdx.x < N) {
       u64 all = 0;
-      for (unsigned r = 0; r < cluster_.num_blocks(); ++r) all += *cluster_.map_shared_rank(&shared_.exchange[turn_][threadIdx.x], r);
+      for (unsigned r = 0; r < cluster_.num_blocks(); ++r)
+        all += *cluster_.map_shared_rank(&shared_.exchange[turn_][threadIdx.x], r);
       shared_.total[threadIdx.x] = all;
     }
     __syncthreads();
@@ -113,7 +116,8 @@ class Part {
     cluster_.sync();
     if (threadIdx.x == 0) {
       u64 all = 0;
-      for (unsigned r = 0; r < cluster_.num_blocks(); ++r) all = max(all, *cluster_.map_shared_rank(&shared_.exchange[turn_][0], r));
+      for (unsigned r = 0; r < cluster_.num_blocks(); ++r)
+        all = max(all, *cluster_.map_shared_rank(&shared_.exchange[turn_][0], r));
       shared_.total[0] = all;
     }
     __syncthreads();
@@ -121,7 +125,8 @@ class Part {
     return shared_.total[0];
   }
 
-  // Sum of the x of all threads before this one, blocks in the order of ids. total: of the block alone, if asked for.
+  // Sum of the x of all threads before this one, blocks in the order of ids. total: of the block alone, if
+  // asked for.
   __device__ u64 before(u64 x, bool of_block, u64* total = nullptr) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u64 inclusive = x;
@@ -147,7 +152,8 @@ class Part {
     if (total != nullptr) *total = shared_.scan[kWarps - 1];
     if (!of_block) {
       cluster_.sync();
-      for (unsigned r = 0; r < cluster_.block_rank(); ++r) earlier += *cluster_.map_shared_rank(&shared_.exchange[turn_][0], r);
+      for (unsigned r = 0; r < cluster_.block_rank(); ++r)
+        earlier += *cluster_.map_shared_rank(&shared_.exchange[turn_][0], r);
       turn_ ^= 1;
     }
     __syncthreads();  // scan is free again
@@ -163,7 +169,8 @@ class Part {
       u64 sums[kWays] = {};
       each_measure([&](u32 key, u64 measure) {
 #pragma unroll
-        for (int j = 0; j < kWays; ++j) sums[j] += key >= t + (static_cast<u64>(j + 1) << shift) ? measure : 0;
+        for (int j = 0; j < kWays; ++j)
+          sums[j] += key >= t + (static_cast<u64>(j + 1) << shift) ? measure : 0;
       });
       sum(sums);
       int steps = 0;
@@ -176,7 +183,8 @@ class Part {
     return static_cast<u32>(t);
   }
 
-  // Id of the n-th (1, 2, ..) candidate for which the thread's f(visit) visits: visit(id) in the order of ids.
+  // Id of the n-th (1, 2, ..) candidate for which the thread's f(visit) visits: visit(id) in the order of
+  // ids.
   template <typename Visit>
   __device__ int nth(u64 n, Visit&& visit_all) {
     u64 own = 0;
@@ -209,7 +217,8 @@ struct Cut {
 
 // Narrows `cut` to the `n` best.
 __device__ void keep_best(Part& part, u64 n, Cut& cut) {
-  const u32 t = part.search([&](auto&& f) { part.each([&](int, int, float v) { f(key_of(v), 1); }); }, [&](u64 sum) { return sum >= n; });
+  const u32 t = part.search([&](auto&& f) { part.each([&](int, int, float v) { f(key_of(v), 1); }); },
+                            [&](u64 sum) { return sum >= n; });
   u64 counts[2] = {};  // above t, at t
   part.each([&](int, int, float v) {
     const u32 key = key_of(v);
@@ -238,7 +247,8 @@ __device__ Softmax softmax_of(Part& part) {
   part.each([&](int, int, float v) { key = max(key, key_of(v)); });
   Softmax s{value_of(static_cast<u32>(part.most(key))), 0};
   u64 sum[1] = {};
-  part.each([&](int, int, float v) { sum[0] += static_cast<u64>(exp(static_cast<double>(v - s.most)) * kOne); });
+  part.each(
+      [&](int, int, float v) { sum[0] += static_cast<u64>(exp(static_cast<double>(v - s.most)) * kOne); });
   part.sum(sum);
   s.norm = static_cast<double>(s.most) + log(static_cast<double>(sum[0]) / kOne);
   return s;
@@ -284,7 +294,8 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
 
   Cut cut;
   if (job.top_k > 0 && job.top_k < vocab) keep_best(part, static_cast<u64>(job.top_k), cut);
-  const double most = value_of(static_cast<u32>(best >> 32)), inverse = 1.0 / static_cast<double>(job.temperature);
+  const double most = value_of(static_cast<u32>(best >> 32)),
+               inverse = 1.0 / static_cast<double>(job.temperature);
   const auto weight = [&](int id, float v) -> u64 {
     if (!cut.keeps(key_of(v), id)) return 0;
     const double w = exp((static_cast<double>(v) - most) * inverse);
@@ -311,10 +322,14 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
   };
 
   if (job.top_p < 1) {
-    // Those below (1 - p) of the mean probability are never among the best that make up p: together they are less than 1 - p.
-    const double least = fmax(1.0, (1.0 - static_cast<double>(job.top_p)) * static_cast<double>(total[0]) / vocab);
+    // Those below (1 - p) of the mean probability are never among the best that make up p: together they are
+    // less than 1 - p.
+    const double least =
+        fmax(1.0, (1.0 - static_cast<double>(job.top_p)) * static_cast<double>(total[0]) / vocab);
     u64 chosen = 0;  // bit i: the thread's value i
-    part.each([&](int i, int id, float v) { chosen |= static_cast<u64>(static_cast<double>(weight(id, v)) >= least) << i; });
+    part.each([&](int i, int id, float v) {
+      chosen |= static_cast<u64>(static_cast<double>(weight(id, v)) >= least) << i;
+    });
     u64 in_block = 0;
     u64 at = part.before(static_cast<u64>(__popcll(chosen)), true, &in_block);
     if (in_block <= kItems) {
@@ -336,7 +351,10 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
     part.sum(at_t);
     const u64 each = at_t[1] > 0 ? at_t[2] / at_t[1] : 1;
     u64 needed = 1;
-    if (static_cast<double>(at_t[0]) < wanted) needed = max(u64{1}, static_cast<u64>(ceil((wanted - static_cast<double>(at_t[0])) / static_cast<double>(each))));
+    if (static_cast<double>(at_t[0]) < wanted)
+      needed =
+          max(u64{1},
+              static_cast<u64>(ceil((wanted - static_cast<double>(at_t[0])) / static_cast<double>(each))));
     Cut nucleus{t, cut.key == t ? cut.id : 0x7FFFFFFF};
     if (needed < at_t[1]) {
       nucleus.id = part.nth(needed, [&](auto&& visit) {
@@ -376,7 +394,8 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   const auto blocks = static_cast<int>(cg::this_cluster().num_blocks());
   const int index = blockIdx.x / blocks;
   const DrawJob job = a.jobs[index];
-  Part part(shared, reinterpret_cast<float*>(raw + kItems * sizeof(Item)), reinterpret_cast<Item*>(raw), a.vocab);
+  Part part(shared, reinterpret_cast<float*>(raw + kItems * sizeof(Item)), reinterpret_cast<Item*>(raw),
+            a.vocab);
   const float* row = a.logits + job.row * a.stride;
   for (int i = threadIdx.x; i < part.count(); i += kThreads) part.value(i) = tidy(row[part.begin() + i]);
   if (threadIdx.x == 0) shared.emitted = 0;
@@ -386,7 +405,8 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   Softmax softmax{};
   if (job.logprobs >= 0) {
     softmax = softmax_of(part);
-    if (job.logprobs > 0) write_top(part, softmax, job.logprobs, a.vocab, a.top + static_cast<std::int64_t>(index) * kMostTop);
+    if (job.logprobs > 0)
+      write_top(part, softmax, job.logprobs, a.vocab, a.top + static_cast<std::int64_t>(index) * kMostTop);
   }
   int token = job.score;
   if (token < 0) {
@@ -397,15 +417,19 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   part.sync();  // all have read what others share, and written their best ones
   if (!part.first_block() || threadIdx.x != 0) return;
   const float logit = token < 0 ? 0 : row[token];
-  a.results[index] = {token, isfinite(logit) ? 1 : 0, job.logprobs >= 0 ? softmax.at(logit) : 0, shared.emitted};
+  a.results[index] = {token, isfinite(logit) ? 1 : 0, job.logprobs >= 0 ? softmax.at(logit) : 0,
+                      shared.emitted};
 }
 
 }  // namespace
 
 void launch_draw(const DrawView& args, Stream stream) {
   const int blocks = args.vocab <= 8192 ? 1 : args.vocab <= 16384 ? 2 : args.vocab <= 32768 ? 4 : 8;
-  const std::size_t shared = kItems * sizeof(Item) + static_cast<std::size_t>(ceil_div(args.vocab, blocks)) * sizeof(float);
-  check_cuda(cudaFuncSetAttribute(draw_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), "shared memory");
+  const std::size_t shared =
+      kItems * sizeof(Item) + static_cast<std::size_t>(ceil_div(args.vocab, blocks)) * sizeof(float);
+  check_cuda(cudaFuncSetAttribute(draw_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared)),
+             "shared memory");
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};

@@ -33,12 +33,17 @@ std::size_t upload_bytes(const StepLimits& l) {
 }
 
 // Pairs of rows that drafting copies: a few of each row.
-std::size_t number_bytes(const StepLimits& l) { return std::max<std::size_t>(std::size_t{1} << 20, static_cast<std::size_t>(l.rows) * 128); }
+std::size_t number_bytes(const StepLimits& l) {
+  return std::max<std::size_t>(std::size_t{1} << 20, static_cast<std::size_t>(l.rows) * 128);
+}
 
 }  // namespace
 
 CudaStepDevice::CudaStepDevice(CudaOps& ops, const StepLimits& limits)
-    : ops_(ops), upload_(ops, upload_bytes(limits)), numbers_(ops, number_bytes(limits)), draws_(ops, limits) {}
+    : ops_(ops),
+      upload_(ops, upload_bytes(limits)),
+      numbers_(ops, number_bytes(limits)),
+      draws_(ops, limits) {}
 
 Batch CudaStepDevice::upload(const Batch& host) {
   ++ops_.counters().uploads;
@@ -47,7 +52,8 @@ Batch CudaStepDevice::upload(const Batch& host) {
 
 Tensor CudaStepDevice::place(std::span<const int> numbers, const Shape& shape) {
   if (numbers.empty()) return {};
-  STRATA_CHECK(static_cast<std::int64_t>(numbers.size()) == shape.elements(), "{} numbers for {}", numbers.size(), shape.to_string());
+  STRATA_CHECK(static_cast<std::int64_t>(numbers.size()) == shape.elements(), "{} numbers for {}",
+               numbers.size(), shape.to_string());
   const Staging::Place place = numbers_.take(numbers.size_bytes());
   std::memcpy(place.host, numbers.data(), numbers.size_bytes());
   const Tensor to(place.device, DType::kI32, shape, Device::kCuda);

@@ -1,4 +1,5 @@
-// CudaStepDevice: a step's numbers sent from pinned memory, steps recorded as CUDA graphs, results brought back.
+// CudaStepDevice: a step's numbers sent from pinned memory, steps recorded as CUDA graphs, results brought
+// back.
 #pragma once
 
 #include "ops/cuda/batch_upload.h"
@@ -15,7 +16,9 @@ class CudaStepDevice final : public StepDevice {
   Tensor place(std::span<const int> numbers, const Shape& shape) override;
   std::unique_ptr<Recording> record(const std::function<void()>& step) override;
   std::span<const float> fetch(const Tensor& values) override;
-  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) override { return draws_(logits, rows); }
+  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) override {
+    return draws_(logits, rows);
+  }
   const StepCounters& counters() override { return ops_.counters(); }
 
  private:
