@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "cli/load.h"
 #include "server/app.h"
 #include "server/engine_generator.h"
+#include "server/health_watch.h"
 #include "server/http_server.h"
 
 namespace strata {
@@ -90,12 +90,7 @@ int serve(const ServeFlags& f) {
       service.names.front().c_str(), v6 ? "[" : "", f.host.c_str(), v6 ? "]" : "", port);
   std::fflush(stdout);
   {
-    // An engine that has failed answers nothing any more: /health says so for a moment, then the process ends.
-    const std::jthread watch([&](const std::stop_token& over) {
-      while (!over.stop_requested() && generator.healthy()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      if (!over.stop_requested()) std::this_thread::sleep_for(std::chrono::seconds(2));
-      if (!over.stop_requested()) server.drain(std::chrono::seconds(1));
-    });
+    const HealthWatch watch(generator, server, std::chrono::seconds(2));
     server.run();
   }
   if (generator.healthy()) return 0;

@@ -41,7 +41,7 @@ class Runner {
   std::span<const int> best(const Tensor& logits, int n);
 
   int recordings() const { return static_cast<int>(steps_.size()); }
-  static constexpr int kMostRecordings = 64;
+  static constexpr int kMostRecordings = 128;
 
  private:
   // All that decides what a step enqueues and at which addresses.
