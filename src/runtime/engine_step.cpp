@@ -180,7 +180,8 @@ void EngineCore::sample_run(Active& a, const Tensor& logits, std::span<const Dra
     const int token = d.token;
     if (token < 0 || !d.finite) {
       a.event.finish = FinishReason::kError;
-      a.event.error = token < 0 ? "no token may follow under this request's constraints" : "the model computed logits that are not finite";
+      a.event.error = token < 0 && s.request.constraint ? "no token may follow under this request's constraints"
+                                                        : "the model computed logits that are not finite";
       break;
     }
     if (s.request.logprobs >= 0) a.event.logprobs.push_back(logprob_of(d));
