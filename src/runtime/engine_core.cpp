@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -74,7 +75,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
       residency_options_(residency_options(*model_, options, specs_)), pools_(specs_, residency_options_.sizes, options.kv_dtype, *ops_),
       residency_(residency_options_),
       scheduler_(residency_, {.max_sequences = options.max_sequences, .max_batch_tokens = options.max_batch_tokens}),
-      runner_(std::make_unique<Runner>(*ops_, step_limits(*model_, options))), policy_(options.draft_tokens, options.speculate == "mtp" ? mtp_depths(options) : 1) {
+      runner_(std::make_unique<Runner>(*ops_, step_limits(*model_, options))), policy_({.fixed = options.draft_tokens, .least_passes = options.speculate == "mtp" ? mtp_depths(options) : 1, .reads_prompts = options.speculate == "mtp"}) {
   info_.max_context = context_of(*model_, options);
   if (options.draft_tokens < 0 || options.draft_tokens >= kTapeRows) {
     throw Error("--draft-tokens must be auto or 1 to {}, is {}", kTapeRows - 1, options.draft_tokens);
@@ -229,6 +230,7 @@ void EngineCore::finish(Sequence& s, Event event) {
   residency_.publish(s, true);
   residency_.release(s);
   if (drafter_) drafter_->forget(s);
+  policy_.finished(s);
   scheduler_.remove(&s);
   event.id = s.id;
   s.usage.output_tokens = s.output_tokens();
@@ -247,16 +249,7 @@ bool EngineCore::step() {
     }
   }
   if (sequences_.empty()) return false;
-  scheduler_.plan(now, cost_.limit(), [&](const Sequence& s) { return drafter_ && s.followed ? policy_.wish() : 0; }, plan_);
-  for (Sequence* s : plan_.preempted) {
-    ++metrics_.preemptions;
-    if (drafter_) drafter_->forget(*s);
-  }
-  for (Sequence* s : plan_.admitted) {
-    metrics_.queue.observe(std::chrono::duration<double>(now - s->arrived).count());
-    s->usage.cached_tokens = std::min(s->computed, s->prompt_tokens);
-    s->followed = policy_.follow(s->id, static_cast<int>(scheduler_.running().size()));
-  }
+  plan_step(now);
   if (plan_.runs.empty()) {
     STRATA_CHECK(!plan_.preempted.empty() || !scheduler_.running().empty(), "{} sequences wait and none fits", sequences_.size());
     return true;
@@ -266,9 +259,8 @@ bool EngineCore::step() {
   metrics_.split_steps += plan_.drafts_split ? 1 : 0;
   metrics_.step_seconds["schedule"] += seconds_since(now);
 
-  double draft_seconds = 0;
-  int passes = 0;
-  take_drafts(draft_seconds, passes);
+  DraftStep drafting;
+  take_drafts(drafting);
 
   auto mark = Clock::now();
   build();
@@ -289,15 +281,15 @@ bool EngineCore::step() {
     return true;
   }
   const bool together = runner_->draws_together();
-  double forward = seconds_since(mark);
   if (together) sample(out.logits);  // waits for the forward pass
-  metrics_.step_seconds["forward"] += forward = seconds_since(mark);
+  drafting.forward = seconds_since(mark);
+  metrics_.step_seconds["forward"] += drafting.forward;
 
   mark = Clock::now();
   if (!together) sample(out.logits);
   std::vector<StepRun> runs;
   std::vector<StepSave> kept;
-  int verify_rows = 0, drafted = 0, accepted = 0, tried = 0, decodes = 0, prefill_rows = 0;
+  int verify_rows = 0;
   double before = 0;  // tokens before each prefill row, summed
   for (Active& a : active_) {
     Sequence& s = *a.run.sequence;
@@ -310,35 +302,39 @@ bool EngineCore::step() {
       if (a.boundary) kept.push_back({&s, a.boundary_tokens - 1, s.boundary_slot});
     }
     if (a.run.rows == 1 && a.logits > 0) {
-      ++decodes;
+      ++drafting.sequences;
+      drafting.drafting += a.drafts > 0 ? 1 : 0;
+      policy_.accepted(s, a.run.drafts > 0, std::min(a.accepted + 1, a.drafts), a.accepted);
     } else {
-      prefill_rows += a.run.rows;
+      drafting.prefill_rows += a.run.rows;
       before += a.run.rows * (a.start + 0.5 * (a.run.rows - 1));
+      drafting.followed_rows += s.followed ? a.run.rows : 0;
     }
     if (a.drafts > 0) verify_rows += a.drafts + 1;
-    drafted += a.drafts;
-    accepted += a.accepted;
-    tried += std::min(a.accepted + 1, a.drafts);
+    drafting.drafts += a.drafts;
+    drafting.accepted += a.accepted;
   }
   metrics_.step_seconds["sample"] += seconds_since(mark);
   if (drafter_) {
     mark = Clock::now();
-    const Shape pairs{static_cast<std::int64_t>(saves / 2), 2};
-    drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = runner_->place(builder_.saves().first(saves), pairs)});
-    draft_seconds += seconds_since(mark);
-    metrics_.step_seconds["draft"] += draft_seconds;
+    if (!runs.empty()) {
+      const Shape pairs{static_cast<std::int64_t>(saves / 2), 2};
+      drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = runner_->place(builder_.saves().first(saves), pairs)});
+    }
+    drafting.observe = seconds_since(mark);
+    metrics_.step_seconds["draft"] += drafting.propose + drafting.observe;
+    policy_.record(drafting);
   }
 
-  if (prefill_rows == 0) policy_.record(decodes, rows, forward, draft_seconds, passes, tried, accepted);
   ++metrics_.steps;
   metrics_.computed_tokens += static_cast<std::uint64_t>(rows);
-  metrics_.drafted += static_cast<std::uint64_t>(drafted);
-  metrics_.accepted += static_cast<std::uint64_t>(accepted);
+  metrics_.drafted += static_cast<std::uint64_t>(drafting.drafts);
+  metrics_.accepted += static_cast<std::uint64_t>(drafting.accepted);
   metrics_.verify_steps += verify_rows > 0 ? 1 : 0;
   metrics_.verify_rows += static_cast<std::uint64_t>(verify_rows);
   const auto done = Clock::now();
   const double seconds = std::chrono::duration<double>(done - now).count();
-  cost_.record(decodes, prefill_rows, before, seconds);
+  cost_.record(drafting.sequences, drafting.prefill_rows, before, seconds);
   constexpr int kStepsToGrow = 64;  // memory may have come back
   shrunk_rows_ = 0;
   if (++steps_since_shrink_ % kStepsToGrow == 0) scheduler_.limit_rows(2 * scheduler_.row_limit());
@@ -367,17 +363,49 @@ void EngineCore::shrink_step(const std::string& reason) {
   steps_since_shrink_ = 0;
 }
 
-void EngineCore::take_drafts(double& seconds, int& passes) {
+void EngineCore::plan_step(Clock::time_point now) {
+  const auto& running = scheduler_.running();
+  const auto followed = [](const Sequence* s) { return s->followed; };
+  if (drafter_) {
+    int decoding = 0, drafting = 0;
+    for (const Sequence* s : running) {
+      if (s->remaining() != 1) continue;
+      ++decoding;
+      drafting += s->followed ? 1 : 0;
+    }
+    policy_.begin(decoding, drafting);
+    if (policy_.let_go()) {
+      for (Sequence* s : running) {
+        if (std::exchange(s->followed, false)) drafter_->forget(*s);
+      }
+    }
+  }
+  scheduler_.plan(now, cost_.limit(), [&](const Sequence& s) { return drafter_ && s.followed ? policy_.wish(s) : 0; }, plan_);
+  for (Sequence* s : plan_.preempted) {
+    ++metrics_.preemptions;
+    if (drafter_) drafter_->forget(*s);
+  }
+  auto others = std::count_if(running.begin(), running.end(), followed);
+  for (Sequence* s : plan_.admitted) others -= s->followed ? 1 : 0;
+  for (Sequence* s : plan_.admitted) {
+    metrics_.queue.observe(std::chrono::duration<double>(now - s->arrived).count());
+    s->usage.cached_tokens = std::min(s->computed, s->prompt_tokens);
+    s->followed = drafter_ && policy_.follow(*s, static_cast<int>(running.size()), static_cast<int>(others));
+    others += s->followed ? 1 : 0;
+  }
+}
+
+void EngineCore::take_drafts(DraftStep& step) {
   if (!drafter_) return;
   const auto mark = Clock::now();
   std::vector<DraftWish> wishes;
   for (const Run& r : plan_.runs) {
     r.sequence->drafts.clear();
     if (r.drafts > 0) wishes.push_back({r.sequence, r.drafts});
-    passes = std::max(passes, r.drafts);
+    step.passes = std::max(step.passes, r.drafts);
   }
   if (!wishes.empty()) drafter_->propose(wishes);
-  seconds = seconds_since(mark);
+  step.propose = seconds_since(mark);
 }
 
 const EngineMetrics& EngineCore::metrics() {

@@ -80,7 +80,8 @@ class EngineCore {
   void page_adapters();
   // After a forward pass that found no memory: its layers may have run in part, so its sequences compute anew, in smaller steps.
   void shrink_step(const std::string& reason);
-  void take_drafts(double& seconds, int& passes);
+  void plan_step(Clock::time_point now);
+  void take_drafts(DraftStep& step);
   void build();
   void build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run);
   void sample(const Tensor& logits);

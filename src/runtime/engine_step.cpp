@@ -39,6 +39,10 @@ void EngineCore::build() {
     a.state_in = run.state_in;
     std::stable_sort(saves.begin(), saves.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     for (const auto& [row, slot] : saves) builder_.save(a.first_row + row, slot);
+    if (recurrent_) {
+      metrics_.state_reads += run.state_in >= 0 ? 1 : 0;
+      metrics_.state_writes += saves.size() + (run.state_out >= 0 ? 1 : 0);
+    }
 
     const bool all_rows = s.request.prompt_logprobs >= 0 && a.start < s.prompt_tokens;
     const bool samples = a.start + a.run.rows == s.known();

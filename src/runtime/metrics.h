@@ -35,6 +35,7 @@ struct EngineMetrics {
   std::map<std::string, std::uint64_t> cache_misses;        // by reason
   std::uint64_t drafted = 0, accepted = 0, verify_steps = 0, verify_rows = 0;
   std::vector<std::uint64_t> drafted_at, accepted_at;       // by draft position
+  std::uint64_t state_reads = 0, state_writes = 0;          // recurrent states of a sequence, all layers together
   std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> adapter_drafts;  // drafted and accepted, by LoRA adapter
   std::uint64_t adapter_loads = 0;                          // adapters brought into a slot
   int adapters_in_use = 0;                                  // gauge: slots that running sequences use

@@ -35,6 +35,8 @@ struct Sequence {
   std::vector<int> drafts;          // proposed for this step, after tokens.back()
   int draft_index = -1;             // place in the drafter, while running
   bool followed = true;             // by the drafter, since it was admitted; false: never drafts
+  float draft_tries = 0, draft_hits = 0;  // the latest drafts, and those of them that were right
+  int draft_rest = 0;               // steps since it was last asked for drafts, while others were
   TokenHistory history;
   std::vector<TokenLogprob> prompt_logprobs;
   Usage usage;

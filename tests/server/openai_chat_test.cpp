@@ -169,6 +169,24 @@ TEST_F(ChatTest, StopStringsOfSeveralTokensEndTextAndLogprobs) {  // cases 37 an
   EXPECT_TRUE(eventually([&] { return engine_->running() == 0; }));
 }
 
+TEST_F(ChatTest, AStopInsideADraftedBlockEndsTokensAndLogprobsBeforeIt) {  // case 38: a step brings nine tokens
+  for (const int tokens : {9, 64}) {
+    engine_->tokens_per_event = tokens;
+    say("A B C D E F G H I J K L M N O P Q R S T U V W X Y Z");
+    Json body = chat("Continue");
+    body["stop"] = "O P Q";
+    body["logprobs"] = true;
+    const Json got = ask("/v1/chat/completions", body).json;
+    std::string text;
+    const Json& logprobs = got["choices"][0]["logprobs"]["content"];
+    for (const Json& entry : logprobs) text += entry["token"].get<std::string>();
+    EXPECT_EQ(got["choices"][0]["message"]["content"], "A B C D E F G H I J K L M N ");
+    EXPECT_TRUE(std::string_view("A B C D E F G H I J K L M N ").starts_with(text)) << text;
+    EXPECT_EQ(got["usage"]["completion_tokens"], logprobs.size());
+    EXPECT_EQ(got["choices"][0]["finish_reason"], "stop");
+  }
+}
+
 TEST_F(ChatTest, CharactersArriveWhole) {  // case 36
   const std::string text =
       "\xF0\x9F\x91\x8B \xC4\x8F \xED\x95\x9C\xEA\xB8\x80 "
