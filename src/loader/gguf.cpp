@@ -31,6 +31,14 @@ std::optional<PartName> part_name(const std::string& file) {
   return PartName{file.substr(0, at), std::stoi(file.substr(at + 1, 5)), std::stoi(file.substr(at + 10, 5))};
 }
 
+// "blk.61.x" in a model of 61 layers.
+bool is_behind_the_last(std::string_view name, std::int64_t layers) {
+  if (!name.starts_with("blk.")) return false;
+  const std::string number(name.substr(4, name.find('.', 4) - 4));
+  if (number.empty() || number.size() > 6 || number.find_first_not_of("0123456789") != std::string::npos) return false;
+  return std::stoll(number) >= layers;
+}
+
 std::string part_file(const PartName& p, int number) { return fmt::format("{}-{:05}-of-{:05}.gguf", p.stem, number, p.count); }
 
 }  // namespace
@@ -67,12 +75,17 @@ ModelConfig publish_gguf(GgufContent& content) {
   const std::string arch = content.metadata.get_text("general.architecture");
   const auto known = std::find_if(kGgufArchs.begin(), kGgufArchs.end(), [&](const GgufArchName& a) { return a.file == arch; });
   const GgufModel model(known->arch, config.text());
+  const bool drafts = content.metadata.get_int(arch + ".nextn_predict_layers", 0) > 0;
   const std::vector<GgufTensorName> names = gguf_names(model);
   std::map<std::string_view, const GgufTensorName*> by_file;
   for (const GgufTensorName& n : names) by_file.emplace(n.file, &n);
   std::erase_if(content.tensors, [](const SourceTensor& t) { return t.name == kGgufRopeFactors; });  // the configuration has them
   for (SourceTensor& t : content.tensors) {
-    if (const auto it = by_file.find(t.name); it != by_file.end()) to_published(t, it->second->published, layout_of(it->second->layout, model));
+    if (const auto it = by_file.find(t.name); it != by_file.end()) {
+      to_published(t, it->second->published, layout_of(it->second->layout, model));
+    } else if (drafts && is_behind_the_last(t.name, model.layers + model.mtp_layers)) {
+      t.name = "mtp." + t.name;  // drafting blocks that no published name is known of: families may leave them out
+    }
   }
   return config;
 }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "loader/gguf_names.h"
+#include "loader/gguf_keys.h"
 
 namespace strata {
 namespace {
@@ -22,108 +22,102 @@ const GgufArchName& arch_of(const GgufMetadata& m) {
   throw Error("{}: architecture \"{}\" is not supported in GGUF ({} are)", m.origin(), name, known);
 }
 
-const SourceTensor* find(const GgufContent& file, std::string_view name) {
-  const auto it = std::find_if(file.tensors.begin(), file.tensors.end(), [&](const SourceTensor& t) { return t.name == name; });
-  return it == file.tensors.end() ? nullptr : &*it;
-}
+constexpr const char* kHeads = "attention.head_count";
 
-// Keys of this architecture, moved to their published names.
+// What is the same in all architectures, moved to the published names.
 class Builder {
  public:
-  Builder(const GgufContent& file, const GgufArchName& arch) : file_(file), m_(file.metadata), arch_(arch) {}
-
-  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_.file, name); }
-  bool has(std::string_view name) const { return m_.has(key(name)); }
-  std::int64_t get_int(std::string_view name) const { return m_.get_common_int(key(name)); }
-  double get_float(std::string_view name) const { return m_.get_float(key(name)); }
+  explicit Builder(const GgufKeys& keys) : k_(keys) {}
 
   json build() {
-    out_["architectures"] = {arch_.architecture};
-    out_["model_type"] = arch_.model_type;
+    const GgufArchName& names = k_.names();
+    out_["architectures"] = {names.architecture};
+    out_["model_type"] = names.model_type;
     out_["hidden_act"] = "silu";
     sizes();
     rope();
-    if (is_moe(arch_.arch)) experts();
-    if (is_hybrid(arch_.arch)) hybrid();
-    if (arch_.arch == GgufArch::kGemma3) gemma();
+    publish_gguf_family(k_, out_);
     return out_;
   }
 
  private:
-  void move_int(std::string_view from, const char* to) { out_[to] = get_int(from); }
+  void move_int(std::string_view from, const char* to) { out_[to] = k_.get_int(from); }
 
   void sizes() {
-    const std::int64_t mtp = has("nextn_predict_layers") ? get_int("nextn_predict_layers") : 0;
-    const std::int64_t blocks = get_int("block_count");
-    if (mtp < 0 || blocks <= mtp || blocks > static_cast<std::int64_t>(file_.tensors.size())) {
-      throw Error("{}: {} blocks, {} of them for prediction, in {} tensors", m_.origin(), blocks, mtp, file_.tensors.size());
+    const std::int64_t mtp = k_.get_int("nextn_predict_layers", 0);
+    const std::int64_t blocks = k_.get_int("block_count");
+    if (mtp < 0 || blocks <= mtp || blocks > static_cast<std::int64_t>(k_.tensors().size())) {
+      throw Error("{}: {} blocks, {} of them for prediction, in {} tensors", k_.origin(), blocks, mtp, k_.tensors().size());
     }
     out_["num_hidden_layers"] = blocks - mtp;
     move_int("embedding_length", "hidden_size");
-    move_int("attention.head_count", "num_attention_heads");
-    move_int(has("attention.head_count_kv") ? "attention.head_count_kv" : "attention.head_count", "num_key_value_heads");
-    if (has("feed_forward_length")) move_int("feed_forward_length", "intermediate_size");
+    out_["num_attention_heads"] = k_.get_nonzero(kHeads);
+    const bool mixed = has_mamba(k_.arch()) || k_.arch() == GgufArch::kGemma4;  // a number for each layer
+    const char* kv = k_.has("attention.head_count_kv") ? "attention.head_count_kv" : kHeads;
+    out_["num_key_value_heads"] = mixed ? k_.get_each(kv, blocks).front() : k_.get_int(kv);
+    if (has_mamba(k_.arch())) out_["num_key_value_heads"] = k_.get_nonzero(kv);
+    if (k_.has("feed_forward_length")) out_["intermediate_size"] = k_.get_nonzero("feed_forward_length");
     move_int("context_length", "max_position_embeddings");
-    out_["rms_norm_eps"] = get_float("attention.layer_norm_rms_epsilon");
-    if (has("attention.key_length")) {
+    out_["rms_norm_eps"] = k_.get_float("attention.layer_norm_rms_epsilon");
+    if (k_.has("attention.key_length")) {
       move_int("attention.key_length", "head_dim");
     } else {
       const std::int64_t heads = out_["num_attention_heads"], dim = out_["hidden_size"];
-      if (heads <= 0) throw Error("{}: {} is {}", m_.origin(), key("attention.head_count"), heads);
+      if (heads <= 0) throw Error("{}: {} is {}", k_.origin(), k_.key(kHeads), heads);
       out_["head_dim"] = dim / heads;
     }
-    if (has("attention.value_length") && get_int("attention.value_length") != out_["head_dim"]) {
-      throw Error("{}: values of {} beside keys of {} channels are not supported", m_.origin(), get_int("attention.value_length"),
+    const bool same = !has_latent_attention(k_.arch());
+    if (same && k_.has("attention.value_length") && k_.get_int("attention.value_length") != out_["head_dim"]) {
+      throw Error("{}: values of {} beside keys of {} channels are not supported", k_.origin(), k_.get_int("attention.value_length"),
                   out_["head_dim"].get<std::int64_t>());
     }
-    const SourceTensor* table = find(file_, "token_embd.weight");
-    if (table == nullptr) throw Error("{}: tensor token_embd.weight is missing", m_.origin());
+    const SourceTensor* table = k_.find("token_embd.weight");
+    if (table == nullptr) throw Error("{}: tensor token_embd.weight is missing", k_.origin());
     out_["vocab_size"] = table->extents.front();
-    out_["tie_word_embeddings"] = find(file_, "output.weight") == nullptr;
-    out_["attention_bias"] = find(file_, "blk.0.attn_q.bias") != nullptr;
-    out_["mlp_bias"] = find(file_, "blk.0.ffn_gate.bias") != nullptr;
-    if (!is_moe(arch_.arch) && has("expert_count") && get_int("expert_count") > 0) {
-      throw Error("{}: {} with experts is not supported", m_.origin(), arch_.file);
+    out_["tie_word_embeddings"] = k_.find("output.weight") == nullptr;
+    out_["attention_bias"] = k_.find_ending(".attn_q.bias") != nullptr;
+    out_["mlp_bias"] = k_.find_ending(".ffn_gate.bias") != nullptr;
+    const bool dense = k_.arch() == GgufArch::kLlama || k_.arch() == GgufArch::kSmolLm3 || k_.arch() == GgufArch::kQwen2 ||
+                       k_.arch() == GgufArch::kQwen3 || k_.arch() == GgufArch::kGemma3 || k_.arch() == GgufArch::kQwen35;
+    if (dense && k_.get_int("expert_count", 0) > 0) {
+      throw Error("{}: {} with experts is not supported", k_.origin(), k_.names().file);
     }
   }
 
   void rope() {
     json p = {{"rope_type", "default"}};
-    p["rope_theta"] = has("rope.freq_base") ? get_float("rope.freq_base") : 10000.0;
-    if (has("rope.dimension_count")) {
-      const std::int64_t head_dim = out_["head_dim"], turned = get_int("rope.dimension_count");
-      if (head_dim <= 0 || turned <= 0) throw Error("{}: {} of {} channels turn", m_.origin(), turned, head_dim);
+    p["rope_theta"] = k_.get_float("rope.freq_base", 10000.0);
+    if (k_.has("rope.dimension_count")) {
+      const std::int64_t head_dim = out_["head_dim"], turned = k_.get_int("rope.dimension_count");
+      if (head_dim <= 0 || turned <= 0) throw Error("{}: {} of {} channels turn", k_.origin(), turned, head_dim);
       p["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_dim);
     }
-    const std::string scaling = m_.get_text(key("rope.scaling.type"), "none");
+    const std::string scaling = k_.metadata().get_text(k_.key("rope.scaling.type"), "none");
     if (scaling == "linear" || scaling == "yarn") {
       p["rope_type"] = scaling;
-      p["factor"] = get_float("rope.scaling.factor");
-      if (has("rope.scaling.original_context_length")) {
-        p["original_max_position_embeddings"] = get_int("rope.scaling.original_context_length");
+      p["factor"] = k_.get_float("rope.scaling.factor");
+      if (k_.has("rope.scaling.original_context_length")) {
+        p["original_max_position_embeddings"] = k_.get_int("rope.scaling.original_context_length");
       }
-      if (has("rope.scaling.attn_factor")) p["attention_factor"] = get_float("rope.scaling.attn_factor");
-      if (has("rope.scaling.yarn_beta_fast")) p["beta_fast"] = get_float("rope.scaling.yarn_beta_fast");
-      if (has("rope.scaling.yarn_beta_slow")) p["beta_slow"] = get_float("rope.scaling.yarn_beta_slow");
+      for (const auto& [from, to] : {std::pair{"attn_factor", "attention_factor"}, {"yarn_attn_factor", "attention_factor"},
+                                     {"yarn_beta_fast", "beta_fast"}, {"yarn_beta_slow", "beta_slow"}}) {
+        const std::string key = std::string("rope.scaling.") + from;
+        if (k_.has(key)) p[to] = k_.get_float(key);
+      }
+      if (k_.has("rope.scaling.yarn_truncate")) p["truncate"] = k_.get_bool("rope.scaling.yarn_truncate", true);
     } else if (scaling != "none") {
-      throw Error("{}: {} \"{}\" is not supported", m_.origin(), key("rope.scaling.type"), scaling);
+      throw Error("{}: {} \"{}\" is not supported", k_.origin(), k_.key("rope.scaling.type"), scaling);
     }
-    if (has("rope.dimension_sections")) {
-      GgufInts sections = m_.get_ints(key("rope.dimension_sections"));
-      if (sections.size() < 3) throw Error("{}: {} has {} entries", m_.origin(), key("rope.dimension_sections"), sections.size());
+    if (k_.has("rope.dimension_sections")) {
+      GgufInts sections = k_.metadata().get_ints(k_.key("rope.dimension_sections"));
+      if (sections.size() < 3) throw Error("{}: {} has {} entries", k_.origin(), k_.key("rope.dimension_sections"), sections.size());
       sections.resize(3);
       p["mrope_section"] = sections;
       p["mrope_interleaved"] = true;
     }
-    if (const SourceTensor* factors = find(file_, kGgufRopeFactors)) {
-      if (factors->dtype != DType::kF32 || factors->extents.size() != 1) {
-        throw Error("{}: tensor {} {} of {}: expected a vector of f32", factors->file, factors->name, to_string(factors->extents),
-                    name(factors->dtype));
-      }
-      std::vector<float> values(static_cast<std::size_t>(factors->extents[0]));
-      std::memcpy(values.data(), factors->bytes.data(), factors->bytes.size());
+    if (const std::vector<float> values = gguf_rope_factors_of(k_); !values.empty() && k_.arch() != GgufArch::kGemma4) {
       for (const float f : values) {
-        if (!(f > 0) || f > 1e9F) throw Error("{}: tensor {} holds {}", factors->file, factors->name, f);
+        if (f > 1e9F) throw Error("{}: tensor {} holds {}", k_.origin(), kGgufRopeFactors, f);
       }
       p["rope_type"] = "factors";
       p["factors"] = values;
@@ -131,80 +125,7 @@ class Builder {
     out_["rope_parameters"] = p;
   }
 
-  void experts() {
-    move_int("expert_count", "num_experts");
-    move_int("expert_used_count", "num_experts_per_tok");
-    move_int("expert_feed_forward_length", "moe_intermediate_size");
-    out_["norm_topk_prob"] = true;
-    if (has("expert_gating_func") && get_int("expert_gating_func") > 1) {
-      throw Error("{}: {} {} is not supported", m_.origin(), key("expert_gating_func"), get_int("expert_gating_func"));
-    }
-    if (!is_hybrid(arch_.arch)) return;
-    if (has("expert_shared_feed_forward_length")) {
-      move_int("expert_shared_feed_forward_length", "shared_expert_intermediate_size");
-    } else {
-      move_int("feed_forward_length", "shared_expert_intermediate_size");
-    }
-  }
-
-  void hybrid() {
-    move_int("ssm.group_count", "linear_num_key_heads");
-    move_int("ssm.time_step_rank", "linear_num_value_heads");
-    move_int("ssm.state_size", "linear_key_head_dim");
-    move_int("ssm.conv_kernel", "linear_conv_kernel_dim");
-    const std::int64_t heads = out_["linear_num_value_heads"], inner = get_int("ssm.inner_size");
-    if (heads <= 0 || inner % heads != 0) throw Error("{}: {} channels of {} value heads", m_.origin(), inner, heads);
-    out_["linear_value_head_dim"] = inner / heads;
-    out_["attn_output_gate"] = true;
-    out_["mtp_num_hidden_layers"] = has("nextn_predict_layers") ? get_int("nextn_predict_layers") : 0;
-    const std::int64_t layers = out_["num_hidden_layers"];
-    const std::int64_t interval = has("full_attention_interval") ? get_int("full_attention_interval") : 4;
-    if (interval <= 0) throw Error("{}: every {}th of {} layers attends", m_.origin(), interval, layers);
-    const GgufInts recurrent = has("attention.recurrent_layers") ? m_.get_ints(key("attention.recurrent_layers")) : GgufInts{};
-    if (!recurrent.empty() && static_cast<std::int64_t>(recurrent.size()) < layers) {
-      throw Error("{}: {} names {} layers of {}", m_.origin(), key("attention.recurrent_layers"), recurrent.size(), layers);
-    }
-    json types = json::array();
-    for (std::int64_t i = 0; i < layers; ++i) {
-      const bool is_recurrent = recurrent.empty() ? (i + 1) % interval != 0 : recurrent[static_cast<std::size_t>(i)] != 0;
-      types.push_back(is_recurrent ? "linear_attention" : "full_attention");
-    }
-    out_["layer_types"] = types;
-  }
-
-  // Local and global layers: the period, or which is which, may be missing as the first files did not write it.
-  void gemma() {
-    const std::int64_t layers = out_["num_hidden_layers"];
-    out_["hidden_activation"] = "gelu_pytorch_tanh";
-    // llama.cpp's rule: the largest one divides by its width per head, the others by the head's channels.
-    constexpr std::int64_t kLargest = 62;  // layers
-    out_["query_pre_attn_scalar"] = layers == kLargest ? out_["hidden_size"].get<std::int64_t>() / out_["num_attention_heads"].get<std::int64_t>()
-                                                       : out_["head_dim"].get<std::int64_t>();
-    if (has("final_logit_softcapping")) out_["final_logit_softcapping"] = get_float("final_logit_softcapping");
-    const std::int64_t window = has("attention.sliding_window") ? get_int("attention.sliding_window") : 0;
-    const std::string pattern = key("attention.sliding_window_pattern");
-    const bool listed = m_.has(pattern) && std::get_if<std::int64_t>(m_.find(pattern)) == nullptr;
-    const GgufInts list = listed ? m_.get_ints(pattern) : GgufInts{};
-    const std::int64_t period = listed ? 1 : m_.get_int(pattern, 6);
-    if (window < 0 || period <= 0 || (listed && static_cast<std::int64_t>(list.size()) < layers)) {
-      throw Error("{}: {} does not fit {} layers with a window of {}", m_.origin(), pattern, layers, window);
-    }
-    json types = json::array();
-    for (std::int64_t i = 0; i < layers; ++i) {
-      const bool local = window > 0 && (listed ? list[static_cast<std::size_t>(i)] != 0 : (i + 1) % period != 0);
-      types.push_back(local ? "sliding_attention" : "full_attention");
-    }
-    out_["layer_types"] = types;
-    if (window > 0) out_["sliding_window"] = window;
-    const json global = out_["rope_parameters"];
-    json local = {{"rope_type", "default"}};
-    local["rope_theta"] = has("rope.freq_base_swa") ? get_float("rope.freq_base_swa") : 10000.0;
-    out_["rope_parameters"] = {{"full_attention", global}, {"sliding_attention", local}};
-  }
-
-  const GgufContent& file_;
-  const GgufMetadata& m_;
-  const GgufArchName& arch_;
+  const GgufKeys& k_;
   json out_ = json::object();
 };
 
@@ -219,6 +140,52 @@ json sampling_of(const GgufMetadata& m) {
 }
 
 }  // namespace
+
+GgufInts GgufKeys::get_each(std::string_view name, std::int64_t layers) const {
+  if (!is_list(name)) return GgufInts(static_cast<std::size_t>(layers), get_int(name));
+  GgufInts list = file_.metadata.get_ints(key(name));
+  if (static_cast<std::int64_t>(list.size()) < layers) {
+    throw Error("{}: {} has {} entries for {} layers", origin(), key(name), list.size(), layers);
+  }
+  list.resize(static_cast<std::size_t>(layers));
+  return list;
+}
+
+std::int64_t GgufKeys::get_nonzero(std::string_view name) const {
+  if (!is_list(name)) return get_int(name);
+  std::int64_t found = 0;
+  for (const std::int64_t n : file_.metadata.get_ints(key(name))) {
+    if (n == 0) continue;
+    if (found != 0 && n != found) throw Error("{}: key {} differs from layer to layer, which is not supported", origin(), key(name));
+    found = n;
+  }
+  return found;
+}
+
+const SourceTensor* GgufKeys::find(std::string_view name) const {
+  const auto it = std::find_if(file_.tensors.begin(), file_.tensors.end(), [&](const SourceTensor& t) { return t.name == name; });
+  return it == file_.tensors.end() ? nullptr : &*it;
+}
+
+const SourceTensor* GgufKeys::find_ending(std::string_view end) const {
+  const auto it = std::find_if(file_.tensors.begin(), file_.tensors.end(), [&](const SourceTensor& t) { return t.name.ends_with(end); });
+  return it == file_.tensors.end() ? nullptr : &*it;
+}
+
+std::vector<float> gguf_rope_factors_of(const GgufKeys& keys) {
+  const SourceTensor* factors = keys.find(kGgufRopeFactors);
+  if (factors == nullptr) return {};
+  if (factors->dtype != DType::kF32 || factors->extents.size() != 1) {
+    throw Error("{}: tensor {} {} of {}: expected a vector of f32", factors->file, factors->name, to_string(factors->extents),
+                name(factors->dtype));
+  }
+  std::vector<float> values(static_cast<std::size_t>(factors->extents[0]));
+  std::memcpy(values.data(), factors->bytes.data(), factors->bytes.size());
+  for (const float f : values) {
+    if (!(f > 0)) throw Error("{}: tensor {} holds {}", factors->file, factors->name, f);
+  }
+  return values;
+}
 
 std::vector<int> gguf_end_tokens(const GgufMetadata& m) {
   const GgufTexts* tokens = m.has("tokenizer.ggml.tokens") ? &m.get_texts("tokenizer.ggml.tokens") : nullptr;
@@ -245,7 +212,7 @@ std::vector<int> gguf_end_tokens(const GgufMetadata& m) {
 
 ModelConfig config_of_gguf(const GgufContent& file) {
   const GgufMetadata& m = file.metadata;
-  json config = Builder(file, arch_of(m)).build();
+  json config = Builder(GgufKeys(file, arch_of(m))).build();
   config["eos_token_id"] = gguf_end_tokens(m);
   if (m.has("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = m.get_int("tokenizer.ggml.bos_token_id");
   return {Json::parse(config.dump(), m.origin()), Json::parse(sampling_of(m).dump(), m.origin())};

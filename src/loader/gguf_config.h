@@ -14,6 +14,10 @@ ModelConfig config_of_gguf(const GgufContent& file);
 // Ids that end an answer: the file's end-of-text, -turn and -message tokens, and control tokens whose spelling says so.
 std::vector<int> gguf_end_tokens(const GgufMetadata& metadata);
 
+class GgufKeys;
+
 inline constexpr const char* kGgufRopeFactors = "rope_freqs.weight";  // [channels / 2]: each frequency is divided by its factor
+// That tensor's numbers, all above 0; none when the file has none.
+std::vector<float> gguf_rope_factors_of(const GgufKeys& keys);
 
 }  // namespace strata

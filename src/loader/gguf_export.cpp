@@ -45,7 +45,7 @@ std::int64_t file_type(DType type) {
   }
 }
 
-bool in_place(const DType from, const DType to, const TensorLayout& l) { return from == to && l.runs.empty() && l.math == Math::kNone; }
+bool in_place(std::optional<DType> from, DType to, const TensorLayout& l) { return from == to && l.runs.empty() && l.math == Math::kNone; }
 
 // Calls work(i) for i in [0, count) on several threads; the first Error is thrown again.
 template <typename Work>
@@ -75,13 +75,13 @@ void spread(int threads, std::int64_t count, Work work) {
 
 // Writes one planned tensor, some rows at a time.
 void write_tensor(const GgufPlanned& p, const TensorLayout& l, DType type, PublishedRows& rows, const GgufExportOptions& options, GgufWriter& out) {
-  std::vector<std::pair<const GgufPiece*, std::int64_t>> published;  // (piece, row in its tensor) of each row
+  std::vector<std::pair<const GgufPiece*, std::int64_t>> published;  // (piece, row in it) of each row
   for (const GgufPiece& piece : p.pieces) {
-    rows.take(piece.name);
-    for (std::int64_t r = 0; r < piece.count; ++r) published.emplace_back(&piece, piece.first + r);
+    rows.take(piece);
+    for (std::int64_t r = 0; r < piece.count; ++r) published.emplace_back(&piece, r);
   }
   const auto count = static_cast<std::int64_t>(published.size());
-  const std::int64_t columns = rows.row_size(p.pieces.front().name);
+  const std::int64_t columns = rows.row_size(p.pieces.front());
   const std::size_t bytes = bytes_of(type, columns);
   const std::int64_t at_once = std::max<std::int64_t>(1, (std::int64_t{16} << 20) / std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes)));
   std::vector<std::byte> buffer(bytes * static_cast<std::size_t>(std::min(count, at_once)));
@@ -91,12 +91,12 @@ void write_tensor(const GgufPlanned& p, const TensorLayout& l, DType type, Publi
       const std::int64_t at = l.rows.empty() ? first + i : l.rows[static_cast<std::size_t>(first + i)];
       const auto& [piece, row] = published[static_cast<std::size_t>(at)];
       std::byte* to = buffer.data() + static_cast<std::size_t>(i) * bytes;
-      if (in_place(rows.dtype(piece->name), type, l)) {
-        std::copy_n(rows.raw(piece->name, row), bytes, to);
+      if (in_place(rows.stored(*piece), type, l)) {
+        rows.raw(*piece, row, to);
         return;
       }
       std::vector<float> values(static_cast<std::size_t>(columns)), ordered(values.size());
-      rows.read(piece->name, row, values.data());
+      rows.read(*piece, row, values.data());
       to_file_row(l, values.data(), ordered.data(), columns);
       try {
         row_from_f32(type, ordered.data(), columns, to);
@@ -133,7 +133,9 @@ bool set_metadata(GgufWriter& out, const std::filesystem::path& in, const Checkp
 DType export_type(const GgufTensorName& n, const Shape& shape, const GgufExportOptions& options) {
   const bool router = n.file.find("ffn_gate_inp") != std::string::npos;
   const bool gates = n.layout == GgufLayout::kHeadRows || n.file.find("ssm_ba.") != std::string::npos;  // two rows a head
-  if (shape.rank() < 2 || n.layout == GgufLayout::kConv || router || gates) return DType::kF32;
+  const bool column = n.layout == GgufLayout::kColumn || n.layout == GgufLayout::kDecayColumn || n.layout == GgufLayout::kGroups;
+  const bool small = n.file.ends_with(".bias") || n.layout == GgufLayout::kConv || router || gates || column;
+  if (shape.rank() < 2 || small) return DType::kF32;
   DType type = options.type;
   if (n.file == "token_embd.weight" || n.file == "output.weight") {
     constexpr double kLeast = 6;  // bits: coarser tables are heard in every token
@@ -154,11 +156,13 @@ GgufExportSummary export_gguf(const std::filesystem::path& in, const std::filesy
   GgufWriter out(path);
   GgufExportSummary summary;
   summary.vocabulary = set_metadata(out, in, checkpoint, model, plan.front().shape[0], options.type);
-  const std::vector<float> factors = gguf_rope_factors(config, model.head_dim);
+  const std::vector<float> factors = gguf_rope_factors(config, gguf_global_head_dim(config, model));
   if (!factors.empty()) out.declare(kGgufRopeFactors, DType::kF32, {static_cast<std::int64_t>(factors.size())});
   std::vector<DType> types;
   for (const GgufPlanned& p : plan) {
-    const DType type = types.emplace_back(export_type(p.name, p.shape, options));
+    DType& type = types.emplace_back(export_type(p.name, p.shape, options));
+    const bool packed = p.pieces.front().view == GgufPiece::View::kMxfp4;
+    if (packed && bits(type) >= bits(DType::kMXFP4)) type = DType::kMXFP4;  // more bits would say no more
     out.declare(p.name.file, type, p.shape);
     summary.bytes_after += bytes_of(type, p.shape.elements());
     const bool fits = p.shape[-1] % info(options.type).block_elements == 0;

@@ -20,29 +20,14 @@ Json rope_of(const Json& config) {
 
 std::string rope_type(const Json& rope) { return rope.get_string(rope.has("rope_type") ? "rope_type" : "type", "default"); }
 
-// Windows of local layers, and the base they rotate with.
-template <typename Set>
-void set_gemma(const Json& c, const GgufModel& m, Set set) {
-  if (c.has("final_logit_softcapping")) set("final_logit_softcapping", c.get_float("final_logit_softcapping"));
-  if (!c.has("sliding_window")) return;
-  set("attention.sliding_window", c.get_int64("sliding_window"));
-  const int period = c.get_int("sliding_window_pattern", c.get_int("_sliding_window_pattern", 6));
-  const std::vector<std::string> types = c.has("layer_types") ? c.get_strings("layer_types") : std::vector<std::string>{};
-  GgufBools local;
-  for (std::int64_t i = 0; i < m.layers; ++i) {
-    local.push_back(types.empty() ? (i + 1) % period != 0 : types.at(static_cast<std::size_t>(i)) == "sliding_attention");
-  }
-  set("attention.sliding_window_pattern", local);
-  const Json rope = c.get("rope_parameters").get("sliding_attention");
-  set("rope.freq_base_swa", rope.has("rope_theta") ? rope.get_float("rope_theta") : c.get_float("rope_local_base_freq", 10000.0));
-}
-
 }  // namespace
 
 const GgufArchName& gguf_arch_of(const ModelConfig& config) {
   const std::string& type = config.model_type();
   for (const GgufArchName& a : kGgufArchs) {
-    if (type == a.model_type || type + "_text" == a.model_type) return a;
+    if (type != a.model_type && type + "_text" != a.model_type) continue;
+    if (a.arch == GgufArch::kNemotronH && nemotron_has_experts(config.text())) continue;  // the next row's
+    return a;
   }
   throw Error("{}: no GGUF architecture is known for model_type \"{}\"", config.root().origin(), type);
 }
@@ -80,18 +65,19 @@ void set_gguf_config(GgufWriter& to, const ModelConfig& config, const GgufModel&
     if (rope.has("attention_factor")) set("rope.scaling.attn_factor", rope.get_float("attention_factor"));
     if (rope.has("beta_fast")) set("rope.scaling.yarn_beta_fast", rope.get_float("beta_fast"));
     if (rope.has("beta_slow")) set("rope.scaling.yarn_beta_slow", rope.get_float("beta_slow"));
-  } else if (kind != "default" && kind != "mrope" && kind != "llama3" && kind != "factors") {
+    // A key of our own: llama.cpp always rounds the ends of YaRN's ramp. It takes both scales of DeepSeek's for equal.
+    if (rope.has("truncate") || m.arch == GgufArch::kGptOss) set("rope.scaling.yarn_truncate", rope.get_bool("truncate", true));
+    const double mscale = rope.get_float("mscale", 0), all = rope.get_float("mscale_all_dim", 0);
+    if (mscale != all || (all != 0 && !has_latent_attention(m.arch))) {
+      throw Error("{}: mscale {} beside mscale_all_dim {} has no form in GGUF here", rope.where(), mscale, all);
+    }
+  } else if (kind != "default" && kind != "mrope" && kind != "llama3" && kind != "factors" &&
+             !(kind == "proportional" && m.arch == GgufArch::kGemma4)) {
     throw Error("{}: rope_type \"{}\" has no form in GGUF here", rope.where(), kind);
   }
 
-  if (m.arch == GgufArch::kGemma3) set_gemma(c, m, set);
-  if (is_moe(m.arch)) {
-    set("expert_count", c.get_int64(c.has("num_experts") ? "num_experts" : "num_local_experts"));
-    set("expert_used_count", c.get_int64("num_experts_per_tok"));
-    set("expert_feed_forward_length", c.get_int64("moe_intermediate_size"));
-    copy("expert_shared_feed_forward_length", "shared_expert_intermediate_size");
-  }
-  if (!is_hybrid(m.arch)) return;
+  set_gguf_family(to, config, m);
+  if (!has_delta_nets(m.arch)) return;
   set("ssm.group_count", m.key_heads);
   set("ssm.time_step_rank", m.value_heads);
   set("ssm.state_size", m.key_dim);
@@ -122,6 +108,12 @@ std::vector<float> gguf_rope_factors(const ModelConfig& config, std::int64_t hea
   std::vector<float> factors;
   if (kind == "factors") {
     for (const double f : rope.get_floats("factors")) factors.push_back(static_cast<float>(f));
+  }
+  if (kind == "proportional") {  // the slower channels stand still
+    const double part = rope.get_float("partial_rotary_factor", 1.0);
+    const auto turning = static_cast<std::int64_t>(part * static_cast<double>(head_dim)) / 2;
+    constexpr float kStill = 1e30F;
+    for (std::int64_t i = 0; i < head_dim / 2; ++i) factors.push_back(i < turning ? 1.0F : kStill);
   }
   if (kind != "llama3") return factors;
   // Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "base/error.h"
 #include "tensor/quant.h"
@@ -129,6 +131,9 @@ void to_published(SourceTensor& t, std::string published_name, TensorLayout l) {
     t.extents.insert(t.extents.begin() + 1, 1);
   } else if (l.form == TensorLayout::Form::kRow && t.extents.size() == 1) {
     t.extents.insert(t.extents.begin(), 1);
+  } else if (l.form == TensorLayout::Form::kFlat) {
+    if (is_block_type(t.dtype)) throw fail(fmt::format("expected numbers, found {}", name(t.dtype)));
+    t.extents = {std::accumulate(t.extents.begin(), t.extents.end(), std::int64_t{1}, std::multiplies<>())};
   }
   t.name = std::move(published_name);
   if (l.same_bytes()) return;

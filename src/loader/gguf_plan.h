@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,19 @@
 
 namespace strata {
 
-// Rows [first, first + count) of a published tensor, seen as a matrix of all its leading extents.
+// Rows first, first + step, ... of a published tensor, seen as a matrix of all its leading extents.
 struct GgufPiece {
+  enum class View {
+    kRows,    // as it stands
+    kTurned,  // rows [block, block + height) turned round: its columns are the rows here
+    kFlat,    // its elements one by one
+    kMxfp4,   // name_blocks and name_scales as rows of MXFP4 blocks (gpt-oss)
+  };
   std::string name;  // normal name
   std::int64_t first = 0, count = 0;
+  std::int64_t step = 1;
+  View view = View::kRows;
+  std::int64_t block = 0, height = 0;  // of kTurned
 };
 
 struct GgufPlanned {
@@ -22,27 +32,31 @@ struct GgufPlanned {
   std::vector<GgufPiece> pieces;  // stacked: the published matrix
 };
 
-// Every tensor the checkpoint can fill: as it is, stacked from single experts, or cut from a fused matrix (gate_up_proj;
-// Qwen3-Next's in_proj_qkvz). Order is that of gguf_names(). What it does not name is left over.
+// Every tensor the checkpoint can fill: as it is, stacked from single experts, or cut from a fused matrix (experts' gate_up_proj;
+// Qwen3-Next's in_proj_qkvz; kv_b_proj; Granite's input_linear; gpt-oss's alternating gate and up). Order is that of
+// gguf_names(). What it does not name is left over.
 std::vector<GgufPlanned> plan_gguf(const Checkpoint& checkpoint, const GgufModel& model, const Json& config);
 
 // Reads rows of a checkpoint's tensors as f32, FP8 with its block scales; keeps what it took. Any number of threads may read
-// once take() was called for the tensor.
+// once take() was called for the piece. Rows are numbered within the piece.
 class PublishedRows {
  public:
   explicit PublishedRows(Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  void take(const std::string& name);
-  DType dtype(const std::string& name) const { return taken_.at(name).data.dtype(); }
-  std::int64_t row_size(const std::string& name) const { return taken_.at(name).columns; }
-  const std::byte* raw(const std::string& name, std::int64_t row) const;
-  void read(const std::string& name, std::int64_t row, float* to) const;
+  void take(const GgufPiece& piece);
+  std::int64_t row_size(const GgufPiece& piece) const;
+  void read(const GgufPiece& piece, std::int64_t row, float* to) const;
+  // The type whole rows lie there in, for raw(); nothing where a row is gathered from elements.
+  std::optional<DType> stored(const GgufPiece& piece) const;
+  void raw(const GgufPiece& piece, std::int64_t row, std::byte* to) const;
 
  private:
   struct Taken {
     Tensor data, scales;
     std::int64_t columns = 1;  // of the matrix it is seen as
     std::int64_t group = 0;    // rows of one expert
+    float element(std::int64_t row, std::int64_t column) const;
+    float scale(std::int64_t row, std::int64_t column) const;
   };
   Checkpoint& checkpoint_;
   std::map<std::string, Taken> taken_;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <deque>
 
 #include "loader/gguf_export.h"
+#include "loader/safetensors.h"
 #include "loader/safetensors_writer.h"
 #include "loader/temp_folder.h"
 #include "model_fixture.h"
@@ -68,7 +70,8 @@ TEST_P(GgufModels, GiveTheLogitsOfTheSafetensors) {
 
 INSTANTIATE_TEST_SUITE_P(All, GgufModels,
                          testing::Values("llama", "llama3_rope", "qwen2", "qwen3", "qwen3_real", "qwen3_moe", "qwen3_next", "qwen3_5",
-                                         "qwen3_5_moe", "qwen3_5_moe_real", "gemma3"),
+                                         "qwen3_5_moe", "qwen3_5_moe_real", "smollm3", "gemma3", "gemma4", "gemma4_moe", "gpt_oss",
+                                         "minimax_m2", "deepseek_v3", "mistral4", "nemotron_h", "granitemoehybrid"),
                          [](const auto& test) { return test.param; });
 
 TEST(Quantised, FilesAndLoadTimeQuantisationAgree) {
@@ -84,6 +87,51 @@ TEST(Quantised, FilesAndLoadTimeQuantisationAgree) {
     EXPECT_LT(relative_error(loaded, want), error) << name(type);
   }
 }
+
+// The golden model without what its first block's mixer gives: the planted fault.
+fs::path without_first_mixer(const fs::path& golden, const fs::path& to) {
+  const auto file = Safetensors::open_file(golden / "model.safetensors");
+  std::vector<NamedTensor> tensors;
+  std::vector<std::byte> zeros;
+  for (const SourceTensor& t : file->tensors()) {
+    Shape shape;
+    for (const std::int64_t n : t.extents) shape.append(n);
+    auto* data = const_cast<std::byte*>(t.bytes.data());
+    const bool mixer = t.name.ends_with("out_proj.weight") || t.name.ends_with("self_attn.o_proj.weight");
+    if (mixer && t.name.find("layers.0.") != std::string::npos) {
+      zeros.resize(t.bytes.size());
+      data = zeros.data();
+    }
+    tensors.push_back({t.name, Tensor(data, t.dtype, shape)});
+  }
+  EXPECT_FALSE(zeros.empty()) << "no mixer to leave out";
+  fs::create_directories(to);
+  write_safetensors(to / "model.safetensors", tensors);
+  fs::copy_file(golden / "config.json", to / "config.json");
+  return to;
+}
+
+// Bits taken off at load (--weights) move the logits of every family a little: far less than a matrix that is
+// wrong.
+class QuantisedFamilies : public testing::TestWithParam<std::string> {};
+
+TEST_P(QuantisedFamilies, StayNear) {
+  const TempFolder folder;
+  const fs::path golden = golden_folder() / GetParam();
+  const fs::path hf = link_to(folder, golden);
+  const Rows want = logits_of(hf, golden);
+  const double q8 = relative_error(logits_of(hf, golden, {.weights = DType::kQ8_0}), want);
+  const double q4 = relative_error(logits_of(hf, golden, {.weights = DType::kQ4_K}), want);
+  const double fault = relative_error(logits_of(without_first_mixer(golden, folder / "fault"), golden), want);
+  std::printf("%s: q8_0 %.4f, q4_k %.4f, without a matrix %.4f\n", GetParam().c_str(), q8, q4, fault);
+  EXPECT_GT(q8, 1e-5) << "it is quantised";
+  EXPECT_LT(q8, 0.25 * fault);
+  EXPECT_LT(q4, fault);
+  EXPECT_LT(q8, q4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, QuantisedFamilies, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return test.param; });
 
 // The golden model with its large matrices in FP8 and a scale for each block of 128 x 128, as published FP8 checkpoints are.
 void write_fp8(const fs::path& golden, const fs::path& to) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 
+#include "loader/gguf_export.h"
 #include "loader/safetensors_writer.h"
 #include "loader/temp_folder.h"
 #include "model_fixture.h"
@@ -150,6 +151,22 @@ TEST(ExpertLayouts, Mxfp4BlocksMeanWhatTheirValuesSay) {
   EXPECT_LT(relative_error(gpt_oss_with(folder, "blocks", true), plain),
             0.02);  // products quantise the activations to 8 bits
   EXPECT_GT(relative_error(gpt_oss_with(folder, "swapped", true, true), plain), 0.1);
+}
+
+// In GGUF the blocks are the same: not one is quantised again, whatever finer type the rest takes.
+TEST(ExpertLayouts, Mxfp4BlocksKeepTheirBitsInGguf) {
+  const TempFolder folder;
+  const Rows published = gpt_oss_with(folder, "blocks", true);
+  export_gguf(folder / "blocks", folder / "m.gguf", {.type = DType::kF32});
+  const Checkpoint file = Checkpoint::open(folder / "m.gguf");
+  for (const char* part : {"gate", "up", "down"}) {
+    EXPECT_EQ(file.dtype_of("layers.0.mlp.experts." + std::string(part) + "_proj.weight"), DType::kMXFP4);
+  }
+  LoadedModel loaded(folder / "m.gguf", {.threads = 1});
+  const Pools pools(loaded.model, 2, 1, 0);
+  const Piece piece{.tokens = Reference(golden_folder() / "gpt_oss" / "reference.safetensors").ints("ids.t65"),
+                    .pages = iota(0, 2)};
+  EXPECT_LT(relative_error(loaded.run(pools, std::span(&piece, 1)).logits, published), 3e-6);
 }
 
 TEST(ExpertLayouts, AMissingExpertIsNamed) {

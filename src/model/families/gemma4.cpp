@@ -138,7 +138,7 @@ Model build(const Weights& w) {
     if (table == nullptr) table = rope(w, block);
     add_layer(model, i, "attention", attention(layer, c, block, table));
     add_layer(model, i, j.get_bool("enable_moe_block", false) ? "moe" : "mlp", feed_forward(layer, c));
-    if (const float scalar = layer.number("layer_scalar"); scalar != 1)
+    if (const float scalar = layer.has("layer_scalar") ? layer.number("layer_scalar") : 1; scalar != 1)
       add_layer(model, i, "scale", std::make_unique<StreamScale>(scalar));
   }
   return model;

@@ -7,6 +7,7 @@
 #include "model/families/blocks.h"
 #include "model/families/families.h"
 #include "model/rope.h"
+#include "tensor/mxfp4.h"
 
 namespace strata {
 namespace {
@@ -28,15 +29,7 @@ std::vector<std::int64_t> in_order(std::int64_t rows) {
   return order;
 }
 
-// Published MXFP4: 16 bytes hold 32 elements of a row, element 2i in the low half of byte i; the scales'
-// exponents lie apart. The common form (`DType::kMXFP4`) has the exponent first and elements i and i + 16 in
-// byte i.
-void repack_block(const std::uint8_t* blocks, std::uint8_t exponent, std::byte* to) {
-  const auto element = [&](int i) { return i % 2 == 0 ? blocks[i / 2] & 15 : blocks[i / 2] >> 4; };
-  to[0] = static_cast<std::byte>(exponent);
-  for (int i = 0; i < 16; ++i) to[1 + i] = static_cast<std::byte>(element(i) | element(i + 16) << 4);
-}
-
+// Published MXFP4 as the common form, rows of each expert in `order`.
 Tensor repack(const Weights& w, const std::string& name, int experts, const std::vector<std::int64_t>& order,
               std::int64_t inputs, Buffer& into) {
   const auto rows = static_cast<std::int64_t>(order.size()), groups = inputs / 32;
@@ -49,8 +42,8 @@ Tensor repack(const Weights& w, const std::string& name, int experts, const std:
   for (std::int64_t e = 0; e < experts; ++e) {
     for (const std::int64_t row : order) {
       const std::int64_t at = (e * rows + row) * groups;
-      for (std::int64_t g = 0; g < groups; ++g, to += 17) {
-        repack_block(blocks.data<std::uint8_t>() + (at + g) * 16, scales.data<std::uint8_t>()[at + g], to);
+      for (std::int64_t g = 0; g < groups; ++g, to += kMxfp4Bytes) {
+        repack_mxfp4(blocks.data<std::uint8_t>() + (at + g) * 16, scales.data<std::uint8_t>()[at + g], to);
       }
     }
   }
@@ -92,6 +85,27 @@ ExpertLinear experts(const Weights& w, const std::string& name, int count,
   return {std::move(weight), bias(w, name + "_bias", count, order), {std::move(part)}, w.full(name)};
 }
 
+// The same experts as GGUF files have them: stacked by part, rows in order, biases [E, N] of each part.
+ExpertLinear experts_by_part(const Weights& w, std::vector<LinearPart> parts, int count,
+                             std::int64_t inputs) {
+  std::vector<std::vector<float>> biases;
+  std::int64_t rows = 0;
+  for (const LinearPart& part : parts) {
+    biases.push_back(w.numbers(part.name + ".bias", {count, part.outputs}));
+    rows += part.outputs;
+  }
+  std::vector<float> fused;
+  for (std::int64_t e = 0; e < count; ++e) {
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const auto begin = biases[p].begin() + e * parts[p].outputs;
+      fused.insert(fused.end(), begin, begin + parts[p].outputs);
+    }
+  }
+  ExpertLinear linear = w.experts(count, std::move(parts), "", inputs);
+  linear.bias = w.ops().load_vector(Tensor(fused.data(), DType::kF32, {count, rows}));
+  return linear;
+}
+
 std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, int window,
                                             std::shared_ptr<const Rope> rope) {
   const Weights a = w.at("self_attn");
@@ -119,9 +133,15 @@ std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c) {
   const Weights m = w.at("mlp"), e = m.at("experts");
   const int count = j.get_int("num_local_experts");
   MoeWeights weights{.sublayer = {.norm = w.norm("post_attention_layernorm", c.dim, c.eps)},
-                     .router = m.exact({{.name = "router", .outputs = count, .bias = true}}, c.dim),
-                     .in = experts(e, "gate_up_proj", count, gate_then_up(2 * std::int64_t{c.ffn}), c.dim),
-                     .down = experts(e, "down_proj", count, in_order(c.dim), c.ffn)};
+                     .router = m.exact({{.name = "router", .outputs = count, .bias = true}}, c.dim)};
+  if (e.has("gate_proj.weight")) {
+    weights.in = experts_by_part(
+        e, {{.name = "gate_proj", .outputs = c.ffn}, {.name = "up_proj", .outputs = c.ffn}}, count, c.dim);
+    weights.down = experts_by_part(e, {{.name = "down_proj", .outputs = c.dim}}, count, c.ffn);
+  } else {
+    weights.in = experts(e, "gate_up_proj", count, gate_then_up(2 * std::int64_t{c.ffn}), c.dim);
+    weights.down = experts(e, "down_proj", count, in_order(c.dim), c.ffn);
+  }
   const MoeConfig config{.experts = count,
                          .top_k = j.get_int("num_experts_per_tok"),
                          .scoring = Scoring::kTopKSoftmax,

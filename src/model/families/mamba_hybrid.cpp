@@ -118,6 +118,10 @@ std::unique_ptr<TransformerLayer> nemotron_moe(const Weights& w, const TextConfi
 
 Model build_nemotron(const Weights& outer) {
   const Json& j = outer.config();
+  if (j.has("time_step_limit") && j.get_floats("time_step_limit") != std::vector<double>{0, INFINITY}) {
+    throw Error("{}: time_step_limit {} is not supported for nemotron_h", j.origin(),
+                j.at("time_step_limit").dump());
+  }
   const Weights w = outer.at("backbone");
   TextConfig c(j);
   c.activation = activation_of(j, "mlp_hidden_act");
@@ -142,8 +146,8 @@ Model build_nemotron(const Weights& outer) {
                        j.get_bool("use_conv_bias", true)));
     } else if (type == "attention") {  // without positions: the mixers around it know the order
       add_layer(model, i, "attention",
-                attention(mixer, c, std::move(sublayer), 1 / std::sqrt(static_cast<float>(c.head_dim)), false,
-                          nullptr));
+                attention(mixer, c, std::move(sublayer), 1 / std::sqrt(static_cast<float>(c.head_dim)),
+                          j.get_bool("attention_bias", false), nullptr));
     } else if (type == "moe") {
       add_layer(model, i, "moe", nemotron_moe(mixer, c, std::move(sublayer)));
     } else if (type == "mlp") {
@@ -154,13 +158,18 @@ Model build_nemotron(const Weights& outer) {
       throw Error("{}: block {} is \"{}\"", j.origin(), i, type);
     }
   }
+  outer.skip("mtp.");  // drafting layers
   return model;
 }
 
 // ---- granitemoehybrid ----
 
+// gate | up in one matrix as published, or apart as in GGUF files.
 Ffn packed_swiglu(const Weights& w, std::int64_t ffn, const TextConfig& c) {
-  return {.in = w.linear({{.name = "input_linear", .outputs = 2 * ffn}}, c.dim),
+  std::vector<LinearPart> parts = {{.name = "input_linear", .outputs = 2 * ffn}};
+  if (w.has("gate_proj.weight"))
+    parts = {{.name = "gate_proj", .outputs = ffn}, {.name = "up_proj", .outputs = ffn}};
+  return {.in = w.linear(std::move(parts), c.dim),
           .down = w.linear({{.name = "output_linear", .outputs = c.dim}}, ffn),
           .activation = c.activation};
 }

@@ -54,7 +54,12 @@ std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& 
   weights.latent_norm = a.norm("kv_a_layernorm", R, kLatentEps).weight;
   // kv_b_proj expands a latent to each head's key | value: as it stands for the values, turned round for the
   // queries.
-  std::tie(weights.absorbed_key, weights.absorbed_value) = a.split_heads("kv_b_proj", c.heads, Dn, Dv, R);
+  if (a.has("k_b_proj.weight")) {  // GGUF has them apart and turned already
+    weights.absorbed_key = a.experts(c.heads, {{.name = "k_b_proj", .outputs = R}}, "", Dn).weight;
+    weights.absorbed_value = a.experts(c.heads, {{.name = "v_b_proj", .outputs = Dv}}, "", R).weight;
+  } else {
+    std::tie(weights.absorbed_key, weights.absorbed_value) = a.split_heads("kv_b_proj", c.heads, Dn, Dv, R);
+  }
   weights.out = a.linear({{.name = "o_proj", .outputs = c.dim, .bias = bias}}, H * Dv);
   const MlaConfig config{.heads = c.heads,
                          .latent = R,
@@ -111,6 +116,7 @@ Model build(const Weights& w, Scoring scoring) {
     if (w.layer(c.layers + i).has("input_layernorm.weight"))
       w.skip("layers." + std::to_string(c.layers + i) + ".");
   }
+  w.skip("mtp.");
   return model;
 }
 
