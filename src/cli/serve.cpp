@@ -15,6 +15,7 @@
 #include "server/engine_generator.h"
 #include "server/health_watch.h"
 #include "server/http_server.h"
+#include "server/structured.h"
 
 namespace strata {
 namespace {
@@ -72,6 +73,7 @@ int serve(const ServeFlags& f) {
   service.generator = &generator;
   service.tokenizer = loaded.tokenizer;
   service.chat_template = loaded.chat_template;
+  service.make_constraint = json_constraints(loaded.tokenizer);
   service.names = f.names.empty() ? std::vector<std::string>{generator.info().name} : f.names;
   service.max_in_flight = f.max_in_flight;
   service.started = unix_time();

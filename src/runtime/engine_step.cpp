@@ -152,8 +152,9 @@ void EngineCore::queue_draw(const Active& a, int i, const Constraint* constraint
   if (constraint != nullptr) {
     mask_.resize((static_cast<std::size_t>(model_->vocab_size) + 31) / 32);
     constraint->allowed(mask_);
+    for (const int t : s.ends) mask_[static_cast<std::size_t>(t) / 32] &= ~(1U << (t % 32));
     if (constraint->complete()) {
-      for (const int t : s.ends) mask_[static_cast<std::size_t>(t) / 32] |= 1U << (t % 32);
+      for (const int t : end_tokens(s)) mask_[static_cast<std::size_t>(t) / 32] |= 1U << (t % 32);
     }
   }
   queue_.draw(a.first_logit + a.logits - a.verify + i,
@@ -202,6 +203,8 @@ void EngineCore::sample_run(Active& a, const Tensor& logits, std::span<const Dra
     } else if (s.request.constraint != nullptr && !s.request.constraint->accept(token)) {
       a.event.finish = FinishReason::kError;
       a.event.error = "a token broke the constraint";
+    } else if (s.request.constraint != nullptr && s.request.constraint->closed()) {
+      a.event.finish = FinishReason::kStop;
     } else if (s.known() >= s.limit) {
       a.event.finish = FinishReason::kLength;
     }

@@ -54,7 +54,7 @@ struct TokenLogprob {
 
 enum class FinishReason : std::uint8_t {
   kNone,      // still running
-  kStop,      // an end token (it is the last of `tokens`), or the constraint is complete
+  kStop,      // an end token (it is the last of `tokens`), or the constraint allows nothing more
   kLength,    // max_tokens or the context is reached
   kAborted,   // abort() or shutdown
   kDeadline,

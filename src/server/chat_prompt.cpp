@@ -73,12 +73,24 @@ Result<ChatPrompt> build_prompt(const Service& service, const Conversation& conv
   }
   ChatPrompt prompt;
   prompt.thinking_open = ReasoningParser::prompt_is_open(*text);
+  prompt.thought = ReasoningParser::prompt_is_closed(*text);
   prompt.forced = forced_call(conversation.tool_choice, service.chat_template->source(true));
   if (prompt.thinking_open && !prompt.forced.empty()) *text += "\n</think>\n\n";
   prompt.tokens =
       service.tokenizer->encode(*text + prompt.forced, {.add_special = false, .parse_special = true});
   if (prompt.tokens.empty()) return bad_request("the prompt is empty", "messages");
   return prompt;
+}
+
+AnswerFrame answer_frame(const Service& service, const Conversation& conversation, const ChatPrompt& prompt) {
+  AnswerFrame out;
+  const bool thinks = service.tokenizer->token_to_id("<think>") || service.chat_template->mentions("<think>");
+  if (prompt.thinking_open)
+    out.thinking = AnswerFrame::Thinking::kOpen;
+  else if (thinks && !prompt.thought)
+    out.thinking = AnswerFrame::Thinking::kAllowed;
+  out.tool_calls = conversation.tools.is_array() && conversation.tool_choice.kind == ToolChoice::Kind::kAuto;
+  return out;
 }
 
 OutputOptions output_options(const Service& service, const Conversation& conversation,

@@ -13,10 +13,14 @@ namespace strata {
 struct ChatPrompt {
   std::vector<int> tokens;
   bool thinking_open = false;
-  std::string forced;  // the beginning of a tool call that the prompt ends with
+  bool thought = false;  // it ends with a closed think block
+  std::string forced;    // the beginning of a tool call that the prompt ends with
 };
 
 Result<ChatPrompt> build_prompt(const Service& service, const Conversation& conversation);
+
+// What may stand around the JSON text of the answer to this prompt.
+AnswerFrame answer_frame(const Service& service, const Conversation& conversation, const ChatPrompt& prompt);
 
 // How to read the answer to this prompt.
 OutputOptions output_options(const Service& service, const Conversation& conversation,

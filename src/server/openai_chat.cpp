@@ -167,10 +167,11 @@ void openai_chat(Service& service, const std::shared_ptr<Exchange>& exchange) {
   if (!adapter) return refuse(adapter.error());
   auto conversation = read_conversation(fields);
   if (!conversation) return refuse(ApiError::from(conversation.error()));
-  auto constraint = read_response_format(service, fields.find("response_format"));
-  if (!constraint) return refuse(ApiError::from(constraint.error()));
   const auto prompt = build_prompt(service, *conversation);
   if (!prompt) return refuse(ApiError::from(prompt.error()));
+  auto constraint =
+      answer_constraint(service, *conversation, *prompt, fields.find("response_format"), "response_format");
+  if (!constraint) return refuse(ApiError::from(constraint.error()));
 
   std::vector<ChoicePlan> plans;
   for (int i = 0; i < options.choices; ++i) {

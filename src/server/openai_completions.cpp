@@ -273,7 +273,7 @@ void openai_completions(Service& service, const std::shared_ptr<Exchange>& excha
   if (fields.failed()) return refuse(ApiError::from(fields.error().value()));
   const auto adapter = service.adapter_of(name);
   if (!adapter) return refuse(adapter.error());
-  auto constraint = read_response_format(service, fields.find("response_format"));
+  auto constraint = read_response_format(service, fields.find("response_format"), "response_format");
   if (!constraint) return refuse(ApiError::from(constraint.error()));
   auto prompts = read_prompts(service, fields);
   if (!prompts) return refuse(ApiError::from(prompts.error()));

@@ -241,10 +241,11 @@ void openai_responses(Service& service, const std::shared_ptr<Exchange>& exchang
   if (!adapter) return refuse(adapter.error());
   const auto conversation = read_responses(fields);
   if (!conversation) return refuse(ApiError::from(conversation.error()));
-  auto constraint = read_response_format(service, text ? Fields(*text).find("format") : nullptr);
-  if (!constraint) return refuse(ApiError::from(constraint.error()));
   const auto prompt = build_prompt(service, *conversation);
   if (!prompt) return refuse(ApiError::from(prompt.error()));
+  const auto constraint = answer_constraint(service, *conversation, *prompt,
+                                            text ? Fields(*text).find("format") : nullptr, "text.format");
+  if (!constraint) return refuse(ApiError::from(constraint.error()));
 
   ChoicePlan plan{make_request(options, prompt->tokens, *adapter, 0),
                   output_options(service, *conversation, *prompt), 0};

@@ -12,13 +12,15 @@
 #include "server/api_error.h"
 #include "server/generator.h"
 #include "server/http_server.h"
+#include "text/answer_frame.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace strata {
 
-// Makes the token filter of a JSON schema. Keywords it cannot enforce are errors.
-using ConstraintMaker = std::function<Result<std::shared_ptr<Constraint>>(const Json& schema)>;
+// Makes the token filter of a JSON schema's answers. Keywords it cannot enforce are errors.
+using ConstraintMaker =
+    std::function<Result<std::shared_ptr<Constraint>>(const Json& schema, const AnswerFrame& frame)>;
 
 // Belongs to the io thread; outlives the server's run().
 struct Service {

@@ -10,12 +10,15 @@ constexpr std::string_view kClose = "</think>";
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
+bool ends_with_tag(std::string_view prompt, std::string_view tag) {
+  const auto last = prompt.find_last_not_of(" \n\t\r");
+  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(tag);
+}
+
 }  // namespace
 
-bool ReasoningParser::prompt_is_open(std::string_view prompt) {
-  const auto last = prompt.find_last_not_of(" \n\t\r");
-  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(kOpen);
-}
+bool ReasoningParser::prompt_is_open(std::string_view prompt) { return ends_with_tag(prompt, kOpen); }
+bool ReasoningParser::prompt_is_closed(std::string_view prompt) { return ends_with_tag(prompt, kClose); }
 
 void ReasoningParser::add(std::string_view text, std::string& reasoning, std::string& content) {
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -16,6 +16,8 @@ class ReasoningParser {
 
   // Whether a rendered prompt ends inside an open <think> (and nothing but white space after it).
   static bool prompt_is_open(std::string_view prompt);
+  // Whether it ends after a </think>, in the same way.
+  static bool prompt_is_closed(std::string_view prompt);
 
   // Appends what is decided to either part.
   void add(std::string_view text, std::string& reasoning, std::string& content);

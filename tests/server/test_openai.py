@@ -1,7 +1,10 @@
 """The official OpenAI client against a real server."""
 import json
+import re
+import typing
 
 import openai
+import pydantic
 import pytest
 
 from conftest import conversations, tool_conversation
@@ -144,3 +147,92 @@ def test_errors(client, model):
 def test_max_tokens_beyond_the_context_is_clamped(client, model):
     """Case 40."""
     assert say(client, model, "What is 12 + 30?", max_tokens=10_000_000).choices[0].finish_reason == "stop"
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "code": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]+$", "maxLength": 8},
+        "mood": {"$ref": "#/$defs/mood"},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 3},
+        "place": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "number", "minimum": -90, "maximum": 90}, "minItems": 2, "maxItems": 2}]},
+    },
+    "required": ["name", "age", "code", "mood", "place"],
+    "additionalProperties": False,
+    "$defs": {"mood": {"enum": ["good", "bad", "é\""]}},
+}
+
+
+def check_person(text):
+    assert text.startswith("{") and not text.startswith("{{"), text
+    person = json.loads(text)
+    assert list(person) == [k for k in PERSON["properties"] if k in person]
+    assert set(PERSON["required"]) <= set(person)
+    assert 1 <= len(person["name"]) <= 20 and type(person["age"]) is int and 0 <= person["age"] <= 120
+    assert re.fullmatch("[A-Z]{2}-[0-9]+", person["code"]) and len(person["code"]) <= 8
+    assert person["mood"] in ("good", "bad", "é\"")
+    tags = person.get("tags", [])
+    assert len(tags) <= 3 and all(type(tag) is str and len(tag) <= 5 for tag in tags)
+    place = person["place"]
+    assert place is None or (len(place) == 2 and all(-90 <= x <= 90 for x in place))
+    return person
+
+
+def format_of(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+
+
+@pytest.fixture(scope="module")
+def drafting(start):
+    return {how: openai.OpenAI(base_url=start("--speculate", how).url + "/v1", api_key="none", max_retries=0) for how in ("mtp", "ngram")}
+
+
+def test_json_schema_holds_for_any_text(client, model, drafting):
+    """Case 27: 50 of 50, thinking or not, with drafts and without, which say the same."""
+    thought = 0
+    for i in range(50):
+        text = f"Think step by step: {i + 3} + 93 + 0 = ?" if i % 2 else f"What is {i} + 30?"
+        options = dict(model=model, messages=[{"role": "user", "content": text}], temperature=i % 3 / 2, seed=i, max_tokens=900,
+                       response_format=format_of(PERSON))
+        answers = [c.chat.completions.create(**options).choices[0] for c in (client, *drafting.values())]
+        for answer in answers:
+            assert answer.finish_reason == "stop"
+            check_person(answer.message.content)
+            assert answer.message.content == answers[0].message.content
+        thought += hasattr(answers[0].message, "reasoning_content")
+    assert thought >= 10
+
+
+def test_json_object_stops_or_is_cut(client, model):
+    for i in range(10):
+        answer = say(client, model, "Hello", seed=i, max_tokens=60, response_format={"type": "json_object"}).choices[0]
+        assert answer.message.content.startswith("{")
+        assert answer.finish_reason in ("stop", "length")
+        if answer.finish_reason == "stop":
+            assert type(json.loads(answer.message.content)) is dict
+
+
+def test_structured_output_streams_parses_and_refuses(client, model):
+    class Colour(pydantic.BaseModel):
+        red: bool
+
+    class Point(pydantic.BaseModel):
+        """A point in space."""
+        x: int = pydantic.Field(ge=-5, le=5, description="across")
+        kind: typing.Literal["dot", "cross"]
+        colour: Colour | None = None
+        tags: list[Colour] = pydantic.Field(max_length=2)
+
+    whole = client.chat.completions.parse(model=model, messages=[{"role": "user", "content": "A point"}], temperature=0, max_tokens=900,
+                                          response_format=Point)
+    assert -5 <= whole.choices[0].message.parsed.x <= 5
+    streamed = "".join(c.choices[0].delta.content or "" for c in say(client, model, "A point", max_tokens=900, stream=True,
+                       response_format=format_of(Point.model_json_schema())) if c.choices)
+    assert Point.model_validate_json(streamed)
+    parsed = client.responses.parse(model=model, input="A point", temperature=0, max_output_tokens=900, text_format=Point)
+    assert parsed.output_parsed.kind in ("dot", "cross")
+    with pytest.raises(openai.BadRequestError) as e:
+        say(client, model, "Hi", response_format=format_of({"type": "array", "uniqueItems": True}))
+    assert "uniqueItems" in e.value.message and e.value.param == "response_format"
