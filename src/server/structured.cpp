@@ -3,6 +3,7 @@
 #include <list>
 #include <mutex>
 
+#include "text/json_schema.h"
 #include "text/token_masks.h"
 
 namespace strata {

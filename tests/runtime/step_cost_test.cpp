@@ -182,26 +182,23 @@ Load decoders_beside_prompts(const Costs& cost, unsigned seed) {
   return load;
 }
 
-// Recorded on two cores of a Xeon (tiny-hybrid; a 0.8B hybrid in bf16), and a GPU's shape: cheap rows, dear
-// starts.
-constexpr Costs kTiny{0.0016, 0.00022, 0.00006, 2e-8, 0.0005}, kSmall{0.05, 0.012, 0.006, 5e-7, 0.02},
+// Of the shape of a small hybrid on two cores, and of a GPU: cheap rows, dear starts.
+constexpr Costs kCores{0.0016, 0.00022, 0.00006, 2e-8, 0.0005},
     kDevice{0.002, 0.00002, 0.000004, 5e-10, 0.001};
 
 TEST(StepCost, StreamsFlowBesideLongPrompts) {  // case 41
-  for (const Costs& cost : {kTiny, kDevice}) {
+  for (const Costs& cost : {kCores, kDevice}) {
     for (const unsigned seed : {1U, 2U, 3U}) {
       const Load load = decoders_beside_prompts<StepCost>(cost, seed);
       EXPECT_LE(load.longest, 10) << cost.row << " seed " << seed;
-      EXPECT_GT(load.prompts, 1);
-      std::printf("%g: longest %.2f share %.2f prompts %d; former %.2f\n", cost.row, load.longest,
-                  load.prefill_share, load.prompts,
-                  decoders_beside_prompts<MeansOfAllSteps>(cost, seed).longest);
+      EXPECT_GT(load.longest, 2) << "prompts were not let in";
+      EXPECT_GT(load.prompts, 30) << cost.row << " seed " << seed;
     }
   }
 }
 
 TEST(StepCost, MeansOfAllStepsWouldBeCaught) {  // the planted fault of the test above
-  EXPECT_GT(decoders_beside_prompts<MeansOfAllSteps>(kTiny, 1).longest, 10);
+  EXPECT_GT(decoders_beside_prompts<MeansOfAllSteps>(kCores, 1).longest, 10);
 }
 
 }  // namespace
