@@ -10,6 +10,7 @@
 #include "cli/console.h"
 #include "cli/gguf_tokenizer.h"
 #include "loader/checkpoint.h"
+#include "loader/dummy.h"
 #include "loader/gguf.h"
 #include "loader/gguf_vocabulary.h"
 #include "loader/resolve.h"
@@ -49,6 +50,14 @@ std::optional<std::filesystem::path> gguf_file(const std::filesystem::path& mode
   return std::filesystem::exists(model / "tokenizer.json") ? std::nullopt : gguf_in(model);
 }
 
+bool is_dummy(const ModelFlags& flags) { return flags.weights == "dummy" || !flags.shape.empty(); }
+
+Checkpoint open_checkpoint(const ModelFlags& flags, const std::filesystem::path& path, Checkpoint::Progress progress) {
+  if (!is_dummy(flags)) return Checkpoint::open(path, std::move(progress));
+  const ModelConfig config = flags.shape.empty() ? ModelConfig::load(path) : published_shape(flags.shape);
+  return {dummy_source(config, flags.dtype == "fp8" ? DType::kF8E4M3 : DType::kBF16), config, path};
+}
+
 std::filesystem::path folder_of(const std::filesystem::path& model) {
   return std::filesystem::is_directory(model) ? model : model.parent_path();
 }
@@ -81,7 +90,9 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--model,-m", f.model, "A model folder, a file, or a Hugging Face id in the local cache (default: the embedded demo model)");
   app.add_option("--backend", f.backend.name, "Where to compute: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--threads,-t", f.backend.threads, "Threads to compute with (default: one per core)")->check(CLI::Range(0, 1024));
-  app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, q8_0, q4_k, ...");
+  app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, q8_0, q4_k, ...; or dummy: random numbers in the shapes of the model's config.json");
+  app.add_option("--shape", f.shape, "Dummy weights of a published model instead of --model: " + fmt::format("{}", fmt::join(published_shapes(), ", ")));
+  app.add_option("--dtype", f.dtype, "Type of the matrices of dummy weights")->check(CLI::IsMember({"bf16", "fp8"}))->capture_default_str();
   app.add_option("--kv-dtype", f.kv_dtype, "Type of keys and values: auto, f32, f16, bf16, f8_e4m3");
   app.add_option("--memory", f.memory, "Memory for keys, values and recurrent states, such as 512MiB or 4GiB (default: 1GiB; on a GPU most of what is free)");
   app.add_option("--max-context", f.engine.max_context, "Tokens of one sequence at most (default: the model's limit)")->check(CLI::NonNegativeNumber);
@@ -151,10 +162,10 @@ LoadedModel load_model(const ModelFlags& flags) {
   backend.f32 = flags.weights == "f32";
   LoadedModel out;
   out.ops = make_backend(backend);
-  const auto path = model_path(flags);
+  const auto path = flags.shape.empty() ? model_path(flags) : std::filesystem::path(flags.shape);
   ProgressBar bar("loading " + path.filename().string());
-  Checkpoint checkpoint = Checkpoint::open(path, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
-  out.model = std::make_shared<const Model>(load_model(checkpoint, *out.ops, {.weights = parse_dtype(flags.weights)}));
+  Checkpoint checkpoint = open_checkpoint(flags, path, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
+  out.model = std::make_shared<const Model>(load_model(checkpoint, *out.ops, {.weights = is_dummy(flags) ? std::nullopt : parse_dtype(flags.weights)}));
   out.info.name = path.filename().string();
   out.info.folder = folder_of(path);
   out.info.architecture = out.model->architecture;

@@ -19,6 +19,8 @@ namespace strata {
 struct ModelFlags {
   std::string model;              // empty = the embedded one
   BackendFlags backend;
+  std::string shape;              // a published configuration by name, with dummy weights, instead of a model
+  std::string dtype = "bf16";     // of the matrices of dummy weights: bf16 or fp8
   std::string weights = "auto";   // element type of the large matrices
   std::string kv_dtype = "auto";
   std::string memory = "auto";

@@ -9,6 +9,7 @@
 #include "ops/cpu/matrix_rows.h"
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/fill.h"
 #include "ops/cuda/op_checks.h"
 #include "ops/cuda/weight_view.h"
 
@@ -17,6 +18,8 @@ namespace {
 
 constexpr std::int64_t kScaleBlock = 128;  // inputs, and outputs, that share a scale
 constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+constexpr float kDummyDeviation = 0.02F;  // of dummy weights, as models are initialised
+constexpr float kDummyF8 = 16;            // deviation of f8 ones before their scale
 
 std::int64_t padded(DType type, std::int64_t inputs) {
   const auto unit = static_cast<std::int64_t>(16 / bytes_of(type, 1));
@@ -43,7 +46,7 @@ void order_f8(std::byte* row, std::int64_t stride) {
 }
 
 void read_as(const cpu::MatrixRows& rows, std::int64_t row, DType type, std::byte* to, std::vector<float>& scratch) {
-  if (rows.dtype() == type) return rows.read_raw(row, to);
+  if (rows.stored_as(type)) return rows.read_raw(row, to);
   scratch.resize(static_cast<std::size_t>(rows.inputs()));
   rows.read_f32(row, scratch.data());
   if (type == DType::kF32) {
@@ -66,9 +69,32 @@ std::int64_t scale_rows(const HostMatrix& matrix, std::int64_t rows_per_expert) 
   return matrix.experts == 0 || rows_per_expert % kScaleBlock == 0 ? kScaleBlock : 1;
 }
 
+// Pieces in groups of one type each where f8 ones lie beside others, which must not widen them; else none.
+std::vector<HostMatrix> type_groups(const HostMatrix& matrix) {
+  std::vector<HostMatrix> groups;
+  bool f8 = false;
+  for (const HostPiece& p : matrix.pieces) {
+    f8 = f8 || p.data.dtype() == DType::kF8E4M3;
+    if (groups.empty() || groups.back().pieces[0].data.dtype() != p.data.dtype()) groups.emplace_back();
+    groups.back().pieces.push_back(p);
+  }
+  if (!f8 || groups.size() == 1 || matrix.experts > 0) groups.clear();
+  return groups;
+}
+
 }  // namespace
 
 Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
+  if (options_.activation != DType::kF32 && !type) {
+    if (const auto groups = type_groups(matrix); !groups.empty()) {
+      Weight all;
+      std::int64_t outputs = 0;
+      for (const HostMatrix& group : groups) outputs += all.parts.emplace_back(load(group, type)).outputs();
+      all.dtype = all.parts[0].dtype;
+      all.shape = {outputs, all.parts[0].inputs()};
+      return all;
+    }
+  }
   const cpu::MatrixRows rows(matrix);
   Weight w;
   w.dtype = kept_type(rows.dtype(), type, options_.activation);
@@ -85,6 +111,10 @@ Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   w.data = w.storage.view(w.dtype, {rows.rows(), stride});
   if (scaled) w.scales = w.storage.view(DType::kF32, {blocks, scale_columns}, scales_at);
 
+  if (options_.dummy_weights) {
+    fill_dummy(w, inputs);
+    return w;
+  }
   std::vector<float> scratch;
   const auto batch = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStagingBytes / row_bytes));
   std::vector<std::byte> staging(row_bytes * static_cast<std::size_t>(std::min(batch, rows.rows())));
@@ -112,6 +142,22 @@ Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   }
   synchronize();
   return w;
+}
+
+void CudaOps::fill_dummy(const Weight& w, std::int64_t inputs) {
+  const bool f8 = !w.scales.empty();
+  cuda::launch_fill({.to = {w.data.raw(), w.data.stride(), cuda::elem_of(w.dtype)},
+                     .rows = w.data.rows(),
+                     .columns = inputs,
+                     .deviation = f8 ? kDummyF8 : kDummyDeviation,
+                     .seed = dummy_seed_++},
+                    stream_);
+  if (!f8) return;
+  cuda::launch_fill({.to = {w.scales.raw(), w.scales.stride(), cuda::kElemF32},
+                     .rows = w.scales.rows(),
+                     .columns = w.scales.row_size(),
+                     .mean = kDummyDeviation / kDummyF8},
+                    stream_);
 }
 
 namespace cuda {

@@ -1,0 +1,33 @@
+// fill: numbers that are nearly normal, from a hash of their place.
+#include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/device/rows.cuh"
+#include "ops/cuda/fill.h"
+
+namespace strata::cuda {
+namespace {
+
+// The finaliser of MurmurHash3 (Appleby).
+__device__ __forceinline__ std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return x ^ (x >> 33);
+}
+
+__global__ void __launch_bounds__(256) fill_kernel(FillArgs a) {
+  begin_kernel();
+  const std::int64_t step = std::int64_t{gridDim.x} * 256;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * 256 + threadIdx.x; i < a.rows * a.to.stride; i += step) {
+    const std::uint64_t bits = mix(static_cast<std::uint64_t>(i) + (std::uint64_t{a.seed} << 40));
+    int sum = 0;  // of eight bytes: mean 1020, deviation sqrt(8 (256^2 - 1) / 12) = 209
+#pragma unroll
+    for (int b = 0; b < 8; ++b) sum += static_cast<int>(bits >> (8 * b) & 0xff);
+    const float x = a.mean + a.deviation * (static_cast<float>(sum) - 1020.0F) / 209.0F;
+    store_elem(a.to.data, a.to.elem, i, i % a.to.stride < a.columns ? x : 0.0F);
+  }
+}
+
+}  // namespace
+
+void launch_fill(const FillArgs& args, Stream stream) { launch(fill_kernel, 132 * 8, 256, 0, stream, args); }
+
+}  // namespace strata::cuda
