@@ -6,7 +6,7 @@ namespace {
 Tensor repeated(Tensor x, int streams, Ops& ops) {
   Tensor all = x;
   for (int s = 1; s < streams; ++s) {
-    const Tensor wider = ops.make({x.rows(), all.row_size() + x.row_size()});
+    const Tensor wider = ops.make({x.rows(), all.row_size() + x.row_size()}, x.dtype());
     ops.concat(wider, all, x);
     all = wider;
   }

@@ -18,15 +18,18 @@ Linears Model::linears() const {
 
 ModelOutput Model::forward(const Batch& batch, std::span<const Memory> memory, Ops& ops, Tensor hidden,
                            const Observer& observer) const {
-  STRATA_CHECK(memory.size() == layers.size(), "memory of {} layers, model has {}", memory.size(), layers.size());
+  STRATA_CHECK(memory.size() == layers.size(), "memory of {} layers, model has {}", memory.size(),
+               layers.size());
   const std::int64_t T = batch.shape.rows, D = hidden_size;
-  Tensor x = ops.make({T, D});
+  const Tensor x = ops.make({T, D}, DType::kF32);
   ops.embed(x, batch.tokens, *embedding, embedding_scale);
   if (!batch.adapters.empty()) {
-    if (const LoraTable* table = batch.lora->find(embedding.get())) ops.lora(x, batch.tokens, *table, batch.adapters);
+    if (const LoraTable* table = batch.lora->find(embedding.get()))
+      ops.lora(x, batch.tokens, *table, batch.adapters);
   }
   if (fusion) {
-    STRATA_CHECK(!hidden.empty() && hidden.rows() == T, "an MTP head needs a hidden state for each of {} rows", T);
+    STRATA_CHECK(!hidden.empty() && hidden.rows() == T,
+                 "an MTP head needs a hidden state for each of {} rows", T);
     const Tensor e = ops.make({T, D}), h = ops.make({T, D}), both = ops.make({T, 2 * D});
     ops.rms_norm(e, x, fusion->embedding_norm.weight, fusion->embedding_norm.eps);
     ops.rms_norm(h, hidden, fusion->hidden_norm.weight, fusion->hidden_norm.eps);

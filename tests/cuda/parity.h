@@ -27,6 +27,17 @@ struct WeightPair {
   Weight cpu, gpu;
 };
 
+// Element i of an array.
+inline float stored(DType dtype, const std::byte* raw, std::size_t i) {
+  switch (dtype) {
+    case DType::kF32: return reinterpret_cast<const float*>(raw)[i];
+    case DType::kI32: return static_cast<float>(reinterpret_cast<const std::int32_t*>(raw)[i]);
+    case DType::kBF16: return to_float(reinterpret_cast<const BFloat16*>(raw)[i]);
+    case DType::kF16: return half_to_float(reinterpret_cast<const std::uint16_t*>(raw)[i]);
+    default: return f8e4m3_to_float(reinterpret_cast<const std::uint8_t*>(raw)[i]);
+  }
+}
+
 // Tests run once with bf16 activations and once with f32 ones. Skipped where there is no GPU.
 class Parity : public ::testing::TestWithParam<DType> {
  protected:
@@ -91,18 +102,8 @@ class Parity : public ::testing::TestWithParam<DType> {
     gpu_->copy_to_host(raw.data(), gpu);
     gpu_->synchronize();
     std::vector<float> values(static_cast<std::size_t>(gpu.elements()));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(gpu.dtype(), raw.data(), i);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = stored(gpu.dtype(), raw.data(), i);
     return values;
-  }
-
-  static float element(DType dtype, const std::byte* raw, std::size_t i) {
-    switch (dtype) {
-      case DType::kF32: return reinterpret_cast<const float*>(raw)[i];
-      case DType::kI32: return static_cast<float>(reinterpret_cast<const std::int32_t*>(raw)[i]);
-      case DType::kBF16: return to_float(reinterpret_cast<const BFloat16*>(raw)[i]);
-      case DType::kF16: return half_to_float(reinterpret_cast<const std::uint16_t*>(raw)[i]);
-      default: return f8e4m3_to_float(reinterpret_cast<const std::uint8_t*>(raw)[i]);
-    }
   }
 
   // |gpu - cpu| / |cpu| over all elements. What is NaN on the CPU (poison nobody may write) must be NaN on the GPU too.
@@ -110,7 +111,7 @@ class Parity : public ::testing::TestWithParam<DType> {
     const std::vector<float> values = fetch(p.gpu);
     double error = 0, norm = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const double want = element(p.cpu.dtype(), p.cpu.raw(), i), got = values[i];
+      const double want = stored(p.cpu.dtype(), p.cpu.raw(), i), got = values[i];
       if (std::isnan(want) && std::isnan(got)) continue;
       error += (got - want) * (got - want);
       norm += want * want;
