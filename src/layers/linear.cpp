@@ -26,10 +26,32 @@ Tensor Linear::operator()(Tensor x, const Batch& batch, Ops& ops, DType dtype) c
   return out;
 }
 
+Tensor Linear::glu(Tensor x, Activation activation, float limit, const Batch& batch, Ops& ops) const {
+  const Tensor out = ops.make({x.rows(), outputs() / 2});
+  if (adapters_of(this, batch) == nullptr) {
+    ops.linear_glu(out, x, *weight_, bias_, activation, limit);
+  } else {
+    ops.glu(out, (*this)(x, batch, ops), activation, limit);
+  }
+  return out;
+}
+
 Tensor ExpertLinear::operator()(Tensor x, const Routing& routing, const Batch& batch, Ops& ops) const {
   const Tensor out = ops.make({routing.expert.elements(), outputs()});
   ops.expert_linear(out, x, routing, weight_, bias_);
-  if (const LoraTable* table = adapters_of(this, batch)) ops.expert_lora(out, x, routing, *table, batch.adapters);
+  if (const LoraTable* table = adapters_of(this, batch))
+    ops.expert_lora(out, x, routing, *table, batch.adapters);
+  return out;
+}
+
+Tensor ExpertLinear::glu(Tensor x, const Routing& routing, Activation activation, float limit,
+                         const Batch& batch, Ops& ops) const {
+  const Tensor out = ops.make({routing.expert.elements(), outputs() / 2});
+  if (adapters_of(this, batch) == nullptr) {
+    ops.expert_linear_glu(out, x, routing, weight_, bias_, activation, limit);
+  } else {
+    ops.glu(out, (*this)(x, routing, batch, ops), activation, limit);
+  }
   return out;
 }
 

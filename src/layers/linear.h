@@ -46,6 +46,8 @@ class Linear {
   void operator()(Tensor out, Tensor x, const Batch& batch, Ops& ops) const;
   Tensor operator()(Tensor x, const Batch& batch, Ops& ops) const;
   Tensor operator()(Tensor x, const Batch& batch, Ops& ops, DType dtype) const;
+  // The GLU of gate | up [T, N / 2], in new scratch.
+  Tensor glu(Tensor x, Activation activation, float limit, const Batch& batch, Ops& ops) const;
 
  private:
   std::shared_ptr<const Weight> weight_;  // [N, K]
@@ -69,6 +71,8 @@ class ExpertLinear {
   std::int64_t inputs() const { return weight_.inputs(); }
   // x [T, K] or [T*k, K] -> [T*k, N].
   Tensor operator()(Tensor x, const Routing& routing, const Batch& batch, Ops& ops) const;
+  // The GLU of gate | up [T*k, N / 2].
+  Tensor glu(Tensor x, const Routing& routing, Activation activation, float limit, const Batch& batch, Ops& ops) const;
 
  private:
   Weight weight_;   // [E, N, K]

@@ -3,14 +3,10 @@
 namespace strata {
 
 Tensor Ffn::hidden(Tensor x, const Batch& batch, Ops& ops) const {
+  if (gated) return in.glu(x, activation, limit, batch, ops);
   const Tensor projected = in(x, batch, ops);
-  if (!gated) {
-    ops.activate(projected, activation);
-    return projected;
-  }
-  const Tensor out = ops.make({x.rows(), down.inputs()});
-  ops.glu(out, projected, activation, limit);
-  return out;
+  ops.activate(projected, activation);
+  return projected;
 }
 
 void Mlp::forward(Residual& x, const Batch& batch, const Memory&, Ops& ops) const {

@@ -2,18 +2,25 @@
 
 namespace strata {
 
-void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config, const MoeWeights& w, const Batch& batch, Ops& ops) {
-  const Tensor logits = w.router(routed_by, batch, ops, DType::kF32);  // [T, E]
-  const Routing routing = ops.route({.logits = logits, .bias = w.choice_bias, .scoring = config.scoring,
-                                     .groups = config.groups, .top_groups = config.top_groups, .normalise = config.normalise,
-                                     .scale = config.scale, .expert_scale = w.expert_scale}, config.top_k);
+void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config, const MoeWeights& w,
+                 const Batch& batch, Ops& ops) {
+  const Tensor routed = w.router(routed_by, batch, ops, DType::kF32);  // [T, E or E + 1]
+  const Routing routing = ops.route({.logits = routed.columns(0, config.experts),
+                                     .bias = w.choice_bias,
+                                     .scoring = config.scoring,
+                                     .groups = config.groups,
+                                     .top_groups = config.top_groups,
+                                     .normalise = config.normalise,
+                                     .scale = config.scale,
+                                     .expert_scale = w.expert_scale},
+                                    config.top_k);
   const bool latent = !w.latent_in.empty();
-  const Tensor in = w.in(latent ? w.latent_in(x, batch, ops) : x, routing, batch, ops);  // [T*k, 2F] or [T*k, F]
-  Tensor hidden = in;
+  const Tensor in = latent ? w.latent_in(x, batch, ops) : x;
+  Tensor hidden;  // [T*k, F]
   if (config.gated) {
-    hidden = ops.make({in.rows(), in[1] / 2});
-    ops.glu(hidden, in, config.activation, config.limit);
+    hidden = w.in.glu(in, routing, config.activation, config.limit, batch, ops);
   } else {
+    hidden = w.in(in, routing, batch, ops);
     ops.activate(hidden, config.activation);
   }
   const Tensor y = w.down(hidden, routing, batch, ops);  // [T*k, D or L]
@@ -21,7 +28,7 @@ void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config
   Tensor shared, gate;
   if (w.shared) {
     shared = w.shared->down(w.shared->hidden(x, batch, ops), batch, ops);  // [T, D]
-    if (!w.shared_gate.empty()) gate = w.shared_gate(x, batch, ops);       // [T, 1]
+    if (w.router.outputs() > config.experts) gate = routed.columns(config.experts, 1);
   }
   if (!latent) return ops.combine(out, y, routing, shared, gate);
   STRATA_CHECK(gate.empty(), "latent experts with a gated shared expert");

@@ -22,17 +22,17 @@ struct MoeConfig {
 
 struct MoeWeights {
   Sublayer sublayer;
-  Linear router;                        // [E, D]; its bias is part of the logits
+  Linear router;                        // [E, D]; its bias is part of the logits. [E + 1, D]: the sigmoid of the last row's output
+                                        //   scales the shared expert
   Tensor choice_bias;                   // [E] or empty: added for choosing only
   ExpertLinear in;                      // [E, (gate | up), D]
   ExpertLinear down;                    // [E, D, F]
   Tensor expert_scale;                  // [E] or empty: a factor of each expert's weight
   Linear latent_in, latent_out;         // [L, D], [D, L]: the experts work on a projection of x; empty = on x
   std::optional<Ffn> shared;
-  Linear shared_gate;                   // [1, D]: sigmoid of it scales the shared expert; empty = 1
 
   void linears(Linears& all) const {
-    all.add(router, in, down, latent_in, latent_out, shared_gate);
+    all.add(router, in, down, latent_in, latent_out);
     if (shared) shared->linears(all);
   }
 };

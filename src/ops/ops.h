@@ -225,6 +225,20 @@ class Ops {
   virtual void expert_lora(Tensor out, Tensor x, const Routing& routing, const LoraTable& table, Tensor adapters) = 0;
   // The pair of a slot from the next step on; null = none. It outlives its time in the table.
   virtual void set_lora(LoraTable& table, int slot, const LoraPair* pair) = 0;
+  // glu of these products, w holding gate | up: out [T, F] or [T*k, F]. A backend may do both in one.
+  virtual void linear_glu(Tensor out, Tensor x, const Weight& w, Tensor bias, Activation activation, float limit) {
+    const Scratch scratch(arena());
+    const Tensor gate_up = make({out.rows(), w.outputs()});
+    linear(gate_up, x, w, bias);
+    glu(out, gate_up, activation, limit);
+  }
+  virtual void expert_linear_glu(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, Activation activation,
+                                 float limit) {
+    const Scratch scratch(arena());
+    const Tensor gate_up = make({out.rows(), w.outputs()});
+    expert_linear(gate_up, x, routing, w, bias);
+    glu(out, gate_up, activation, limit);
+  }
   // Chooses k experts a row; allocates the result as scratch.
   virtual Routing route(const RouteArgs& args, int k) = 0;
   // Every row to all experts, the j-th choice being expert j, with weights 1: products of one matrix a head (MLA), as

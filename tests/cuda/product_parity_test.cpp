@@ -38,7 +38,7 @@ TEST_P(ProductParity, Linear) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kF32}) {
     for (const Case& c : {Case{1, 16, 64, false, false}, {1, 300, 2048, true, false}, {3, 129, 37, true, true}, {8, 48, 512, false, true},
                           {9, 1, 256, true, false}, {16, 200, 1000, false, false}, {17, 64, 96, true, false}, {65, 130, 264, false, true},
-                          {150, 257, 384, true, false}, {64, 256, 1024, false, false}, {300, 384, 520, false, false}}) {
+                          {150, 257, 384, true, false}, {64, 256, 1024, false, false}, {40, 330, 2048, true, false}, {2, 100, 256, false, false}, {300, 384, 520, false, false}}) {
       const Matrix m = random_weights(dtype, {c.outputs}, c.inputs, seed += 10);
       const WeightPair w = weight(m.matrix);
       const Pair x = activations({c.rows, c.inputs + 8}, seed + 1), bias = vector(c.outputs, seed + 2);
@@ -63,6 +63,75 @@ TEST_P(ProductParity, StackedPieces) {
   }
 }
 
+TEST_P(ProductParity, Glu) {
+  struct Case {
+    int rows, half, inputs;
+    Activation activation;
+    bool bias;
+  };
+  unsigned seed = 3000;
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    for (const Case& c : {Case{1, 64, 96, Activation::kSilu, false}, {7, 48, 264, Activation::kGeluTanh, true}, {13, 200, 512, Activation::kSilu, true},
+                          {20, 37, 64, Activation::kSilu, false}, {40, 144, 512, Activation::kSilu, false}, {70, 512, 128, Activation::kClampedSwiGlu, true},
+                          {300, 1024, 136, Activation::kSilu, true}}) {
+      const Matrix m = random_weights(dtype, {c.half, c.half}, c.inputs, seed += 10);
+      const WeightPair w = weight(m.matrix);
+      const Pair x = activations({c.rows, c.inputs}, seed + 1), bias = vector(2 * c.half, seed + 2), out = poisoned({c.rows, c.half + 8});
+      const Pair part = out.columns(0, c.half);
+      cpu().linear_glu(part.cpu, x.cpu, w.cpu, c.bias ? bias.cpu : Tensor(), c.activation, 7);
+      gpu().linear_glu(part.gpu, x.gpu, w.gpu, c.bias ? bias.gpu : Tensor(), c.activation, 7);
+      EXPECT_LT(distance(out), tolerance()) << name(dtype) << " " << c.rows << "x" << c.half << "x" << c.inputs;
+    }
+    for (const auto& [rows, experts, k] : {std::tuple{1, 16, 4}, {9, 8, 3}, {70, 16, 2}, {400, 4, 2}}) {
+      seed += 10;
+      const Pair logits = both(random_tensor({rows, experts}, seed), DType::kF32);
+      const Routing on_cpu = cpu().route({.logits = logits.cpu}, k), on_gpu = gpu().route({.logits = logits.gpu}, k);
+      const Matrix m = random_weights(dtype, std::vector<int>(static_cast<std::size_t>(experts), 2 * 96), 160, seed + 1, experts);
+      const WeightPair w = weight(m.matrix);
+      const Pair x = activations({rows, 160}, seed + 2), bias = both(random_tensor({experts, 192}, seed + 3), DType::kF32), out = poisoned({rows * k, 96});
+      cpu().expert_linear_glu(out.cpu, x.cpu, on_cpu, w.cpu, bias.cpu, Activation::kSilu, 0);
+      gpu().expert_linear_glu(out.gpu, x.gpu, on_gpu, w.gpu, bias.gpu, Activation::kSilu, 0);
+      EXPECT_LT(distance(out), tolerance()) << name(dtype) << " experts " << rows << " of " << experts;
+    }
+  }
+}
+
+// f8 matrices with a bf16 one stacked below, as delta nets have their gates: the f8 ones stay f8.
+TEST_P(ProductParity, MixedPieces) {
+  Matrix m = random_weights(DType::kF8E4M3, {256, 128}, 300, 510);
+  Matrix gates = random_weights(DType::kBF16, {24, 9}, 300, 520);
+  m.matrix.pieces.insert(m.matrix.pieces.end(), gates.matrix.pieces.begin(), gates.matrix.pieces.end());
+  const WeightPair w = weight(m.matrix);
+  EXPECT_EQ(w.gpu.parts.size(), bf16() ? 2U : 0U);
+  EXPECT_EQ(w.gpu.dtype, bf16() ? DType::kF8E4M3 : DType::kF32);
+  const Pair x = activations({5, 300}, 531), out = poisoned({5, 417}), bias = vector(417, 532);
+  cpu().linear(out.cpu, x.cpu, w.cpu, bias.cpu);
+  gpu().linear(out.gpu, x.gpu, w.gpu, bias.gpu);
+  EXPECT_LT(distance(out), tolerance());
+}
+
+TEST(DummyWeights, AreMadeOnTheDevice) {
+  if (cuda_devices() == 0) GTEST_SKIP() << "no CUDA device";
+  CudaOps gpu({.dummy_weights = true});
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    HostMatrix shape;  // nothing behind it
+    const HostTensor scales({3, 2});
+    shape.pieces.push_back({Tensor(reinterpret_cast<std::byte*>(64), dtype, {300, 200}), dtype == DType::kBF16 ? Tensor() : scales.view(), false});
+    const Weight w = gpu.load(shape, {});
+    std::vector<std::byte> raw(w.storage.bytes());
+    gpu.copy_to_host(raw.data(), w.storage.view(DType::kU8, {static_cast<std::int64_t>(raw.size())}));
+    gpu.synchronize();
+    double sum = 0, squares = 0;
+    for (std::size_t i = 0; i < 300; ++i) {
+      const double x = stored(dtype, raw.data(), i * static_cast<std::size_t>(w.data.stride()) + i % 200) * (dtype == DType::kBF16 ? 1 : 0.02 / 16);
+      sum += x;
+      squares += x * x;
+    }
+    EXPECT_NEAR(sum / 300, 0, 0.005) << name(dtype);
+    EXPECT_NEAR(std::sqrt(squares / 300), 0.02, 0.005) << name(dtype);
+  }
+}
+
 TEST_P(ProductParity, RouteAndExperts) {
   struct Case {
     int rows, experts, k, inputs, outputs;
@@ -74,6 +143,7 @@ TEST_P(ProductParity, RouteAndExperts) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
     for (const Case& c : {Case{1, 16, 4, 64, 96, Scoring::kSoftmax, 1, 1, false, true}, {5, 33, 3, 40, 37, Scoring::kTopKSoftmax, 1, 1, true, true},
                           {70, 32, 6, 128, 64, Scoring::kSigmoid, 8, 3, true, true}, {33, 256, 8, 256, 128, Scoring::kSoftmax, 1, 1, false, false},
+                          {1, 64, 8, 2048, 512, Scoring::kSoftmax, 1, 1, false, true}, {60, 64, 4, 512, 300, Scoring::kSoftmax, 1, 1, false, true},
                           {500, 8, 2, 96, 200, Scoring::kSoftmax, 1, 1, false, true}}) {
       seed += 20;
       const Pair logits = both(random_tensor({c.rows, c.experts}, seed), DType::kF32), choice = vector(c.experts, seed + 1, 0.1F);

@@ -99,13 +99,12 @@ std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c, Sub
   const Json& j = w.config();
   const Weights m = w.at("mlp");
   const int experts = j.get_int("num_experts");
-  MoeWeights weights{.sublayer = std::move(sublayer),
-                     .router = m.exact({{.name = "gate", .outputs = experts}}, c.dim)};
+  const int shared = j.get_int("shared_expert_intermediate_size", 0);
+  std::vector<LinearPart> router{{.name = "gate", .outputs = experts}};
+  if (shared > 0) router.push_back({.name = "shared_expert_gate", .outputs = 1});
+  MoeWeights weights{.sublayer = std::move(sublayer), .router = m.exact(std::move(router), c.dim)};
   load_experts(weights, m, experts, j.get_int("moe_intermediate_size"), c.dim);
-  if (const int shared = j.get_int("shared_expert_intermediate_size", 0); shared > 0) {
-    weights.shared = load_swiglu(m.at("shared_expert"), shared, c.dim, c.activation);
-    weights.shared_gate = m.exact({{.name = "shared_expert_gate", .outputs = 1}}, c.dim);
-  }
+  if (shared > 0) weights.shared = load_swiglu(m.at("shared_expert"), shared, c.dim, c.activation);
   const MoeConfig config{.experts = experts,
                          .top_k = j.get_int("num_experts_per_tok"),
                          .normalise = j.get_bool("norm_topk_prob", true),

@@ -9,7 +9,8 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kShortRun = 16;  // rows one thread walks
-constexpr int kBlockRows = 16;  // rows of a thread in the row-by-row form: a window is read once for 16 outputs
+constexpr int kAhead = 4;       // rows whose loads are under way at once
+constexpr int kBlockRows = 32;  // rows of a thread in the row-by-row form: weights and a window are read once for 32 outputs
 
 // The input m (1, 2, ..) before the first row of the run: from the tape's rows to replay, else from the state.
 __device__ __forceinline__ float before(const ConvView& a, const Run& run, int c, int m, int taps) {
@@ -100,16 +101,32 @@ __global__ void __launch_bounds__(128) rows_kernel(ConvView a) {
   if (n <= 0) return;
   float w[Taps + 1][8], bias[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    bias[i] = a.bias != nullptr && i < n ? a.bias[c + i] : 0.0F;
+  for (int i = 0; i < 8; ++i) bias[i] = a.bias != nullptr && i < n ? a.bias[c + i] : 0.0F;
+  if (Taps == 3 && n == 8) {  // 16 bytes a channel
 #pragma unroll
-    for (int j = 0; j <= Taps; ++j) w[j][i] = i < n ? a.weight[(c + i) * (Taps + 1) + j] : 0.0F;
+    for (int i = 0; i < 8; ++i) {
+      const float4 q = *reinterpret_cast<const float4*>(a.weight + (c + i) * 4);
+      w[0][i] = q.x, w[1 % (Taps + 1)][i] = q.y, w[2 % (Taps + 1)][i] = q.z, w[3 % (Taps + 1)][i] = q.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+#pragma unroll
+      for (int j = 0; j <= Taps; ++j) w[j][i] = i < n ? a.weight[(c + i) * (Taps + 1) + j] : 0.0F;
+    }
   }
   Eight window[Taps];  // oldest first
   int s = -1;
   Run run{};
   const int begin = blockIdx.y * kBlockRows, end = min(begin + kBlockRows, a.batch.rows);
+  Eight ahead[kAhead];
   for (int row = begin; row < end; ++row) {
+    if ((row - begin) % kAhead == 0) {
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (row + j < end) ahead[j] = load8(a.x, row + j, c, n, a.wide);
+      }
+    }
     if (a.batch.sequence[row] != s) {
       s = a.batch.sequence[row];
       run = run_of(a.batch, s);
@@ -124,7 +141,9 @@ __global__ void __launch_bounds__(128) rows_kernel(ConvView a) {
         }
       }
     }
-    const Eight x = load8(a.x, row, c, n, a.wide);
+    const Eight x = ahead[0];
+#pragma unroll
+    for (int j = 0; j + 1 < kAhead; ++j) ahead[j] = ahead[j + 1];
     Eight out;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

@@ -12,12 +12,13 @@ namespace strata {
 
 namespace cuda {
 struct LoraArgs;
+struct GluArgs;
 }
 
 // One thread drives it. Every op only enqueues kernels on stream(): none allocates (once the arena has grown), waits, or
 // looks at device data, so a step can be captured into a graph. Kernel geometry depends on BatchShape and static sizes
 // alone. A failing launch throws Error; the context is lost then. Lives longer than every Tensor it made.
-class CudaOps final : public Ops {
+class CudaOps : public Ops {
  public:
   explicit CudaOps(const CudaOptions& options);
   ~CudaOps() override;
@@ -44,7 +45,10 @@ class CudaOps final : public Ops {
   void activate(Tensor x, Activation activation) override;
   void glu(Tensor out, Tensor gate_up, Activation activation, float limit) override;
   void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
+  void linear_glu(Tensor out, Tensor x, const Weight& w, Tensor bias, Activation activation, float limit) override;
   void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) override;
+  void expert_linear_glu(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, Activation activation,
+                         float limit) override;
   void lora(Tensor out, Tensor x, const LoraTable& table, Tensor adapters) override;
   void expert_lora(Tensor out, Tensor x, const Routing& routing, const LoraTable& table, Tensor adapters) override;
   void set_lora(LoraTable& table, int slot, const LoraPair* pair) override;
@@ -74,8 +78,12 @@ class CudaOps final : public Ops {
 
  private:
   void run_lora(cuda::LoraArgs& args, const LoraTable& table, const Tensor& adapters, std::int64_t rows);
+  void product(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
+  void expert_product(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
+  void fill_dummy(const Weight& w, std::int64_t inputs);
 
   CudaOptions options_;
+  unsigned dummy_seed_ = 0;
   cuda::Stream stream_ = nullptr;
   int processors_ = 0;
   StepCounters counters_;

@@ -46,14 +46,12 @@ struct Activate {
 struct Glu {
   ElementwiseArgs a;
   __device__ void operator()(std::int64_t row, int column, int n) const {
-    constexpr int kClampedSwiGlu = 4;
     const Eight gate = load8(a.x, row, column, n, a.wide);
     const Eight up = load8(a.x, row, column + a.columns, n, a.wide);
     Eight out;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      out.v[i] = a.activation == kClampedSwiGlu ? clamped_swiglu(gate.v[i], up.v[i], a.limit)
-                                                : activation_of(a.activation, gate.v[i]) * up.v[i];
+      out.v[i] = glu_of(a.activation, gate.v[i], up.v[i], a.limit);
     }
     store8(a.out, row, column, n, a.wide, out);
   }

@@ -7,9 +7,9 @@
 //   D = T (beta V - diag(beta e^G r) K S),   O = diag(e^G p) Q S + P D,   S <- e^(G_n) S + K^T diag(e^(G_n - G) r) D
 // The first kernel computes T, P and the diagonals of all chunks at once; the second walks the chunks of a sequence with the
 // transposed state in registers: a warpgroup owns 64 value columns of a head, and every product has its left operand in
-// registers (S^T, the right side's transpose, D^T), so nothing passes through shared memory between them. A hard kernel, past 500 lines:
-// the two halves share the chunk's layout and its factors, and apart each would need the other's to be read.
+// registers (S^T, the right side's transpose, D^T), so nothing passes through shared memory between them.
 #include "ops/cuda/device/async.cuh"
+#include "ops/cuda/device/delta_chunk.cuh"
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
 #include "ops/cuda/device/mma.cuh"
@@ -21,33 +21,6 @@
 
 namespace strata::cuda {
 namespace {
-
-constexpr int kDim = 128, kChunk = 64;
-constexpr int kBox = kChunk * 128;  // bytes of 64 rows of 64 bf16
-
-// What the first kernel leaves for each chunk and head. T and P are swizzled as wgmma wants them.
-struct Prepared {
-  std::uint8_t t[kBox], p[kBox];
-  float beta[kChunk], in[kChunk];      // beta; beta e^G r
-  float query[kChunk], keep[kChunk];   // e^G p; e^(G_n - G) r
-  float total[kChunk], key[kChunk];    // G; r
-};
-
-struct ChunkRows {
-  int begin, rows;  // rows of the batch
-};
-
-__device__ __forceinline__ int first_rows(const BatchView& b, int s) {
-  return min(b.first[s + 1] - b.first[s], kChunk - b.start[s] % kChunk);
-}
-__device__ __forceinline__ int chunks_of(const BatchView& b, int s) {
-  const int run = b.first[s + 1] - b.first[s];
-  return run <= kStepRows ? 0 : 1 + (run - first_rows(b, s) + kChunk - 1) / kChunk;
-}
-__device__ __forceinline__ ChunkRows chunk_rows(const BatchView& b, int s, int chunk) {
-  const int head = first_rows(b, s), offset = chunk == 0 ? 0 : head + (chunk - 1) * kChunk;
-  return {b.first[s] + offset, chunk == 0 ? head : min(kChunk, b.first[s + 1] - b.first[s] - offset)};
-}
 
 // ---- first kernel: a block of four warps per chunk and key head ----
 

@@ -28,19 +28,58 @@ void run(cuda::LinearArgs& args, cuda::Stream stream) {
 
 }  // namespace
 
-void CudaOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) {
+namespace {
+
+// Kernels with a GLU: bf16 activations and tensor-core weights, gate and up rows that begin where tiles do.
+bool fuses_glu(const Tensor& out, const Tensor& x, const Weight& w) {
+  return w.parts.empty() && x.dtype() == DType::kBF16 && out.dtype() == DType::kBF16 &&
+         (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.outputs() % 32 == 0;
+}
+
+}  // namespace
+
+void CudaOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) { product(out, x, w, bias, nullptr); }
+
+void CudaOps::linear_glu(Tensor out, Tensor x, const Weight& w, Tensor bias, Activation activation, float limit) {
+  if (!fuses_glu(out, x, w)) return Ops::linear_glu(out, x, w, bias, activation, limit);
+  const cuda::GluArgs glu{w.outputs() / 2, static_cast<int>(activation), limit};
+  product(out, x, w, bias, &glu);
+}
+
+void CudaOps::expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) {
+  expert_product(out, x, routing, w, bias, nullptr);
+}
+
+void CudaOps::expert_linear_glu(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, Activation activation,
+                                float limit) {
+  if (!fuses_glu(out, x, w)) return Ops::expert_linear_glu(out, x, routing, w, bias, activation, limit);
+  const cuda::GluArgs glu{w.outputs() / 2, static_cast<int>(activation), limit};
+  expert_product(out, x, routing, w, bias, &glu);
+}
+
+void CudaOps::product(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu) {
   STRATA_CHECK(w.shape.rank() == 2, "linear: weight {} is not a matrix", w.shape.to_string());
+  if (!w.parts.empty()) {
+    cuda::check_extent("linear", "outputs", out.row_size(), w.outputs());
+    std::int64_t at = 0;
+    for (const Weight& part : w.parts) {
+      linear(out.columns(at, part.outputs()), x, part, bias.empty() ? bias : bias.rows_from(at, part.outputs()));
+      at += part.outputs();
+    }
+    return;
+  }
   cuda::LinearArgs args;
   args.w = cuda::weight_of("linear", w);
   args.rows = x.rows();
   args.x = cuda::rows_of("linear", "x", x, args.rows, args.w.inputs);
-  args.out = cuda::rows_of("linear", "out", out, args.rows, args.w.outputs);
+  if (glu != nullptr) args.glu = *glu;
+  args.out = cuda::rows_of("linear", "out", out, args.rows, glu != nullptr ? glu->outputs : args.w.outputs);
   args.bias = cuda::vector_of("linear", "bias", bias, args.w.outputs, true);
   args.processors = processors_;
   run(args, stream_);
 }
 
-void CudaOps::expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) {
+void CudaOps::expert_product(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, const cuda::GluArgs* glu) {
   const std::int64_t experts = w.experts(), rows = routing.expert.rows(), entries = routing.order.elements();
   STRATA_CHECK(experts > 0, "expert_linear: weight {} has no experts", w.shape.to_string());
   cuda::check_extent("expert_linear", "experts of the routing", routing.first.elements() - 1, experts);
@@ -49,7 +88,8 @@ void CudaOps::expert_linear(Tensor out, Tensor x, const Routing& routing, const 
   args.w = cuda::weight_of("expert_linear", w);
   args.rows = entries;
   args.x = cuda::rows_of("expert_linear", "x", x, x.rows(), args.w.inputs);
-  args.out = cuda::rows_of("expert_linear", "out", out, entries, args.w.outputs);
+  if (glu != nullptr) args.glu = *glu;
+  args.out = cuda::rows_of("expert_linear", "out", out, entries, glu != nullptr ? glu->outputs : args.w.outputs);
   args.bias = cuda::vector_of("expert_linear", "bias", bias, experts * args.w.outputs, true);
   args.order = cuda::ints_of("expert_linear", "order", routing.order);
   args.first = cuda::ints_of("expert_linear", "first", routing.first);

@@ -5,6 +5,13 @@
 
 namespace strata::cuda {
 
+// A GLU of the product: w holds `outputs` gate rows, then as many up rows; out [., outputs] = activation(gate) * up.
+struct GluArgs {
+  std::int64_t outputs = 0;  // 0 = none
+  int activation = 0;
+  float limit = 0;
+};
+
 // out[i, n] = sum_k x[i, k] w[n, k] + bias[n]. With `order` (experts): entry i of expert e, order[first[e] <= i < first[e+1]],
 // reads row order[i] / divisor of x and writes row order[i] of out, with the expert's rows of w and bias.
 struct LinearArgs {
@@ -18,9 +25,10 @@ struct LinearArgs {
   int longest = 0;     // most entries an expert can have
   int processors = 132;
   bool wide = false;   // x allows 16-byte accesses
+  GluArgs glu;
 };
 
-// Any element types, any sizes: the plain form.
+// Any element types, any sizes, no GLU: the plain form.
 void launch_linear_plain(const LinearArgs& args, Stream stream);
 // bf16 x, bf16 or f8 weights: weights streamed once through the tensor cores, for few rows.
 void launch_linear_stream(const LinearArgs& args, Stream stream);

@@ -6,6 +6,7 @@
 
 #include "ops/cuda/device/expert_tiles.cuh"
 #include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/device/math.cuh"
 #include "ops/cuda/device/mma.cuh"
 #include "ops/cuda/device/rows.cuh"
 #include "ops/cuda/linear.h"
@@ -37,14 +38,15 @@ __device__ __forceinline__ uint4 load_x(const __nv_bfloat16* row, int k, int inp
   return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-// MT tiles of 8 rows of x, RT tiles of 16 rows of w; a chunk of k is two 16-byte pieces a lane and row of w. `kTogether`
-// chunks are loaded before the first is used.
-template <int MT, int RT, bool F8>
+// MT tiles of 8 rows of x, RT tiles of 16 rows of w (Glu: one of gate rows, one of up rows); a chunk of k is two 16-byte pieces
+// a lane and row of w. `kTogether` chunks are loaded before the first is used.
+template <int MT, int RT, bool F8, bool Glu>
 struct Tile {
+  static_assert(!Glu || RT == 2);
   static constexpr int kTogether = (F8 ? 2 : 4) / RT;
   static constexpr int kPiece = F8 ? 16 : 8;      // k of a piece
   static constexpr int kChunk = 8 * kPiece;       // four lanes, two pieces
-  static constexpr int kOutputs = 16 * RT, kStride = kOutputs + 4;  // + 4: no bank conflicts when fragments are spilled
+  static constexpr int kRowsOfW = 16 * RT, kOutputs = Glu ? 16 : kRowsOfW, kStride = kRowsOfW + 4;  // + 4: no bank conflicts when fragments are spilled
 
   uint4 w[kTogether][RT][2][2];  // [chunk][tile][row g or g + 8][piece]
   float sum[RT][MT][4];
@@ -60,7 +62,7 @@ struct Tile {
     for (int r = 0; r < RT; ++r) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const std::int64_t row = row0 + min(static_cast<std::int64_t>(r * 16 + half * 8 + g), rows - 1);
+        const std::int64_t row = row0 + (Glu ? r * a.glu.outputs : 0) + min(static_cast<std::int64_t>((Glu ? 0 : r * 16) + half * 8 + g), rows - 1);
         const auto* base = static_cast<const std::uint8_t*>(a.w.data.data) + row * a.w.data.stride * (F8 ? 1 : 2);
 #pragma unroll
         for (int p = 0; p < 2; ++p) {
@@ -127,7 +129,7 @@ struct Tile {
 #pragma unroll
       for (int r = 0; r < RT; ++r) {
         const std::int64_t last = (a.w.experts == 0 ? 1 : a.w.experts) * a.w.outputs - 1;
-        const std::int64_t row = min(row0 + r * 16 + g, last), below = min(row0 + r * 16 + g + 8, last);
+        const std::int64_t tile0 = row0 + (Glu ? r * a.glu.outputs : r * 16), row = min(tile0 + g, last), below = min(tile0 + g + 8, last);
         const int column = k0 / 128;
         const float s = a.w.scales[row / a.w.scale_rows * a.w.scale_columns + column];
         const float u = a.w.scales[below / a.w.scale_rows * a.w.scale_columns + column];
@@ -143,13 +145,13 @@ struct Tile {
   }
 };
 
-template <int MT, int RT, bool F8>
+template <int MT, int RT, bool F8, bool Glu>
 __global__ void __launch_bounds__(kWarps * 32, MT == 4 ? 1 : MT == 1 && F8 ? 3 : 2) stream_kernel(LinearArgs a) {
-  using T = Tile<MT, RT, F8>;
+  using T = Tile<MT, RT, F8, Glu>;
   __shared__ float parts[kWarps][8 * MT][T::kStride];
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const std::int64_t n0 = std::int64_t{blockIdx.x} * T::kOutputs;
-  const std::int64_t rows_left = a.w.outputs - n0;
+  const std::int64_t rows_left = (Glu ? a.glu.outputs : a.w.outputs) - n0;
   T tile;
   if (a.order == nullptr) tile.load_all(a, n0, rows_left, warp * T::kChunk);  // depends on no earlier kernel
   begin_kernel();
@@ -199,38 +201,44 @@ __global__ void __launch_bounds__(kWarps * 32, MT == 4 ? 1 : MT == 1 && F8 ? 3 :
     for (int j = static_cast<int>(threadIdx.x); j < 8 * MT * T::kOutputs; j += kWarps * 32) {
       const int n = j % T::kOutputs, m = j / T::kOutputs;
       if (i + m >= end || n >= rows_left) continue;
-      float sum = a.bias == nullptr ? 0.0F : a.bias[row0 + n];
+      const auto add_up = [&](int tile_row, std::int64_t row) {
+        float sum = a.bias == nullptr ? 0.0F : a.bias[row];
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += parts[w][m][n];
+        for (int w = 0; w < kWarps; ++w) sum += parts[w][m][tile_row];
+        return sum;
+      };
+      float sum = add_up(n, row0 + n);
+      if constexpr (Glu) sum = glu_of(a.glu.activation, sum, add_up(16 + n, row0 + a.glu.outputs + n), a.glu.limit);
       store(a.out, a.order == nullptr ? i + m : a.order[i + m], n0 + n, sum);
     }
     __syncthreads();
   }
 }
 
-template <int MT, int RT, bool F8>
+template <int MT, int RT, bool F8, bool Glu>
 void start(const LinearArgs& a, Stream stream) {
   const bool experts = a.order != nullptr;
   const std::int64_t tiles = ceil_div(experts ? std::int64_t{a.longest} : a.rows, std::int64_t{8 * MT});
   const auto most = static_cast<unsigned>(std::min<std::int64_t>(tiles, experts ? 4 : 1024));
   const auto groups = static_cast<unsigned>(std::min<std::int64_t>(a.w.experts, a.rows));
-  const auto blocks = static_cast<unsigned>(ceil_div(a.w.outputs, std::int64_t{16 * RT}));
-  launch(stream_kernel<MT, RT, F8>, experts ? dim3(blocks, groups, most) : dim3(blocks, most), kWarps * 32, 0, stream, a);
+  const auto blocks = static_cast<unsigned>(ceil_div(Glu ? a.glu.outputs : a.w.outputs, std::int64_t{Glu ? 16 : 16 * RT}));
+  launch(stream_kernel<MT, RT, F8, Glu>, experts ? dim3(blocks, groups, most) : dim3(blocks, most), kWarps * 32, 0, stream, a);
 }
 
-template <bool F8>
+template <bool F8, bool Glu>
 void pick(const LinearArgs& a, Stream stream) {
   // Rows that one pass over the weights should serve: all, or what an expert gets on average and some more.
   const std::int64_t rows = a.order == nullptr ? a.rows : std::min<std::int64_t>(a.longest, 8 + 2 * a.rows / a.w.experts);
-  if (rows <= 8) return start<1, 1, F8>(a, stream);
-  if (rows <= 16) return start<2, 2, F8>(a, stream);
-  start<4, 2, F8>(a, stream);
+  if (rows <= 8) return start<1, Glu ? 2 : 1, F8, Glu>(a, stream);
+  if (rows <= 16) return start<2, 2, F8, Glu>(a, stream);
+  start<4, 2, F8, Glu>(a, stream);
 }
 
 }  // namespace
 
 void launch_linear_stream(const LinearArgs& args, Stream stream) {
-  args.w.data.elem == kElemF8 ? pick<true>(args, stream) : pick<false>(args, stream);
+  if (args.glu.outputs > 0) return args.w.data.elem == kElemF8 ? pick<true, true>(args, stream) : pick<false, true>(args, stream);
+  args.w.data.elem == kElemF8 ? pick<true, false>(args, stream) : pick<false, false>(args, stream);
 }
 
 }  // namespace strata::cuda

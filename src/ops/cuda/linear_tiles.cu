@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "ops/cuda/device/async.cuh"
+#include "ops/cuda/device/expert_tiles.cuh"
 #include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/device/math.cuh"
 #include "ops/cuda/device/mma.cuh"
 #include "ops/cuda/device/rows.cuh"
 #include "ops/cuda/device/wgmma.cuh"
@@ -14,22 +16,26 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kMostExperts = 1024;
 constexpr int kConsumers = 2;  // warpgroups
 
-template <int RowsT, int GroupsT, bool F8T, bool ExpertsT>
+template <int RowsT, int GroupsT, bool F8T, bool ExpertsT, bool GluT>
 struct Config {
+  static_assert(!GluT || GroupsT == 2);
   static constexpr int kRows = RowsT;      // rows of x a tile
   static constexpr int kGroups = GroupsT;  // groups of 64 outputs a consumer
   static constexpr bool kF8 = F8T, kExperts = ExpertsT;
-  static constexpr int kOutputs = kConsumers * kGroups * 64;
+  static constexpr bool kGlu = GluT;       // a consumer's first group are gate rows, its second the up rows of the same outputs
+  static constexpr int kRowsOfW = kConsumers * kGroups * 64, kOutputs = kGlu ? kRowsOfW / 2 : kRowsOfW;
   static constexpr int kInputs = kF8 ? 128 : 64;                 // k of a stage: 128 bytes of a row of weights
-  static constexpr int kWeightBytes = kOutputs * 128;
+  static constexpr int kWeightBytes = kRowsOfW * 128;
   static constexpr int kBox = kRows * 128;                       // 64 k of the rows of x
   static constexpr int kStageBytes = kWeightBytes + kBox * (kInputs / 64);
   static constexpr int kStaging = kConsumers * 4 * 16 * 64 * 2;  // a warp: 64 rows x 16 outputs of bf16
   static constexpr int kStages = std::min(10, (220 * 1024 - kStaging) / kStageBytes);
   static constexpr int kShared = 1024 + kStages * kStageBytes + kStaging;
+  // f8: whether products of one stage run under the widening of the next. The largest tiles have no registers for it, and
+  // products enough.
+  static constexpr bool overlap() { return kRows * kGroups <= 128; }
 };
 
 // Where tile number `tile` lies; experts: rows of x are entries [row, end) of the order.
@@ -47,15 +53,7 @@ struct Schedule {
   __device__ TilePlace operator()(int tile) const {
     TilePlace p{};
     if constexpr (C::kExperts) {
-      int low = 0, high = a.w.experts - 1;  // the last expert with tiles_before * output_tiles <= tile
-      while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (tiles_before[middle] * output_tiles <= tile) {
-          low = middle;
-        } else {
-          high = middle - 1;
-        }
-      }
+      const int low = expert_of_tile(tiles_before, a.w.experts, tile, output_tiles);
       p.expert = low;
       const int own = tiles_before[low + 1] - tiles_before[low], inside = tile - tiles_before[low] * output_tiles;
       p.output = inside / own * C::kOutputs;
@@ -71,34 +69,15 @@ struct Schedule {
   }
 };
 
-// tiles_before of every expert, by the whole block.
-template <int Rows>
-__device__ void count_tiles(const LinearArgs& a, int* tiles_before) {
-  __shared__ int warp_sums[32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, threads = blockDim.x;
-  int base = 0;
-  for (int e0 = 0; e0 < a.w.experts; e0 += threads) {
-    const int e = e0 + static_cast<int>(threadIdx.x);
-    const int own = e < a.w.experts ? (a.first[e + 1] - a.first[e] + Rows - 1) / Rows : 0;
-    int sum = own;
-#pragma unroll
-    for (int o = 1; o < 32; o <<= 1) {
-      const int before = __shfl_up_sync(~0U, sum, o);
-      if (lane >= o) sum += before;
-    }
-    __syncthreads();
-    if (lane == 31) warp_sums[warp] = sum;
-    __syncthreads();
-    int earlier = 0, all = 0;
-    for (int w = 0; w < threads / 32; ++w) {
-      earlier += w < warp ? warp_sums[w] : 0;
-      all += warp_sums[w];
-    }
-    if (e < a.w.experts) tiles_before[e] = base + earlier + sum - own;
-    base += all;
-  }
-  if (threadIdx.x == 0) tiles_before[a.w.experts] = base;
-  __syncthreads();
+// First of the 64 rows of w, counted from those of the tile, that group `i` of a consumer multiplies.
+template <typename C>
+__device__ __forceinline__ std::int64_t weight_row(const LinearArgs& a, int consumer, int i) {
+  return C::kGlu ? consumer * 64 + i * a.glu.outputs : (consumer * C::kGroups + i) * 64;
+}
+// Outputs of the product.
+template <typename C>
+__device__ __host__ __forceinline__ std::int64_t outputs_of(const LinearArgs& a) {
+  return C::kGlu ? a.glu.outputs : a.w.outputs;
 }
 
 template <typename C>
@@ -125,8 +104,10 @@ __device__ void produce(const LinearArgs& a, const TensorMap* weights, const Ten
       if (thread == 0) {
         barrier_expect(full + ring.stage, C::kExperts ? C::kWeightBytes : C::kStageBytes);
 #pragma unroll
-        for (int part = 0; part < C::kOutputs; part += 64) {
-          copy_box(stage + part * 128, weights, k, static_cast<int>(p.expert * a.w.outputs) + p.output + part, full + ring.stage);
+        for (int part = 0; part < C::kRowsOfW / 64; ++part) {
+          copy_box(stage + part * 64 * 128, weights, k,
+                   static_cast<int>(p.expert * a.w.outputs + weight_row<C>(a, part / C::kGroups, part % C::kGroups)) + p.output,
+                   full + ring.stage);
         }
         if constexpr (!C::kExperts) {
 #pragma unroll
@@ -175,6 +156,7 @@ struct Consumer {
   const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   float sum[C::kGroups][C::kRows / 2];
   float scale[C::kGroups][2];  // f8: what `sum` still has to be multiplied by, rows g and g + 8
+  std::uint32_t left[2][4][4];  // f8: widened weights of two turns
 
   __device__ explicit Consumer(const LinearArgs& args) : a(args) {}
 
@@ -191,27 +173,39 @@ struct Consumer {
     products_commit();
   }
 
-  // One block of 128 k: sums so far are brought to its scale first.
-  __device__ void multiply_f8(std::uint32_t stage, bool keep, const float* const (&scales)[C::kGroups][2], int block) {
+  __device__ void rescale(bool keep, const float (&scales)[C::kGroups][2]) {
 #pragma unroll
     for (int i = 0; i < C::kGroups; ++i) {
       float ratio[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float s = scales[i][half][block];
-        ratio[half] = keep ? scale[i][half] / s : 0.0F;
-        scale[i][half] = s;
+      for (int j = 0; j < 2; ++j) {
+        const float s = scales[i][j] != 0 ? scales[i][j] : keep ? scale[i][j] : 1.0F;  // 0: a block of zeros
+        ratio[j] = keep ? __fdividef(scale[i][j], s) : 0.0F;
+        scale[i][j] = s;
       }
       if (!keep) continue;
 #pragma unroll
-      for (int j = 0; j < C::kRows / 2; ++j) sum[i][j] *= ratio[j / 2 % 2];
+      for (int j = 0; j < C::kRows / 2; ++j) {
+        asm volatile("" : "+f"(sum[i][j])::"memory");  // not before the wait
+        sum[i][j] *= ratio[j / 2 % 2];
+      }
     }
-    std::uint32_t left[2][4][4];
+  }
+
+  // One block of 128 k: sums so far are brought to its scale first. The products of a half run under the widening of the next,
+  // also from stage to stage; `release` is called when those of the stage before have finished.
+  template <typename Release>
+  __device__ void multiply_f8(std::uint32_t stage, bool keep, const float (&scales)[C::kGroups][2], Release&& release) {
 #pragma unroll
     for (int turn = 0; turn < 2 * C::kGroups; ++turn) {
       const int half = turn / C::kGroups, i = turn % C::kGroups;
-      if (turn >= 2) products_wait<1>();
+      products_wait<1>();  // frees the operands of the turn before the last
       widen_slices(stage + ((group * C::kGroups + i) * 64 + warp * 16) * 128, half, left[turn % 2]);
+      if (turn == 0) {  // sums may only be touched while no product is under way
+        products_wait<0>();
+        if constexpr (C::overlap()) release();
+        rescale(keep, scales);
+      }
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -220,7 +214,7 @@ struct Consumer {
       }
       products_commit();
     }
-    products_wait<0>();
+    if constexpr (!C::overlap()) products_wait<0>();
   }
 
   // Rows of this tile that exist: the j-th is row_of(j) of out.
@@ -231,22 +225,31 @@ struct Consumer {
   __device__ void write(const TilePlace& p, std::uint8_t* staging) {
 #pragma unroll
     for (int i = 0; i < C::kGroups; ++i) {
-      const int n0 = p.output + (group * C::kGroups + i) * 64 + warp * 16;
-      const std::int64_t w_row = std::int64_t{p.expert} * a.w.outputs + n0;
+      const std::int64_t in_expert = p.output + weight_row<C>(a, group, i) + warp * 16, w_row = std::int64_t{p.expert} * a.w.outputs + in_expert;
       float bias[2] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (a.bias != nullptr && n0 + g + half * 8 < a.w.outputs) bias[half] = a.bias[w_row + g + half * 8];
+        if (a.bias != nullptr && in_expert + g + half * 8 < a.w.outputs) bias[half] = a.bias[w_row + g + half * 8];
       }
 #pragma unroll
       for (int j = 0; j < C::kRows / 2; ++j) {
         const int half = j / 2 % 2;
+        asm volatile("" : "+f"(sum[i][j])::"memory");  // not before the wait
         sum[i][j] = sum[i][j] * (C::kF8 ? scale[i][half] : 1.0F) + bias[half];
       }
-      const bool whole = a.out.elem == kElemBF16 && n0 + 16 <= a.w.outputs && a.out.stride % 8 == 0 &&
-                         reinterpret_cast<std::uintptr_t>(a.out.data) % 16 == 0;
-      whole ? write_rows(p, n0, sum[i], staging) : write_each(p, n0, sum[i]);
+      if constexpr (!C::kGlu) write_group(p, static_cast<int>(in_expert), sum[i], staging);
     }
+    if constexpr (C::kGlu) {
+#pragma unroll
+      for (int j = 0; j < C::kRows / 2; ++j) sum[0][j] = glu_of(a.glu.activation, sum[0][j], sum[1][j], a.glu.limit);
+      write_group(p, p.output + group * 64 + warp * 16, sum[0], staging);
+    }
+  }
+
+  __device__ void write_group(const TilePlace& p, int n0, const float (&d)[C::kRows / 2], std::uint8_t* staging) {
+    const bool whole = a.out.elem == kElemBF16 && n0 + 16 <= outputs_of<C>(a) && a.out.stride % 8 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(a.out.data) % 16 == 0;
+    whole ? write_rows(p, n0, d, staging) : write_each(p, n0, d);
   }
 
   __device__ void write_each(const TilePlace& p, int n0, const float (&d)[C::kRows / 2]) {
@@ -256,7 +259,7 @@ struct Consumer {
       for (int i = 0; i < 4; ++i) {
         const int n = n0 + g + i / 2 * 8;
         const std::int64_t row = row_of(p, 8 * j + 2 * t + i % 2);
-        if (row >= 0 && n < a.w.outputs) store(a.out, row, n, d[4 * j + i]);
+        if (row >= 0 && n < outputs_of<C>(a)) store(a.out, row, n, d[4 * j + i]);
       }
     }
   }
@@ -301,15 +304,36 @@ __device__ void consume(const LinearArgs& a, const Schedule<C>& schedule, std::u
       for (int i = 0; i < C::kGroups; ++i) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int n = min(p.output + (c.group * C::kGroups + i) * 64 + c.warp * 16 + c.g + half * 8, static_cast<int>(a.w.outputs) - 1);
+          const std::int64_t n = min(p.output + weight_row<C>(a, c.group, i) + c.warp * 16 + c.g + half * 8, a.w.outputs - 1);
           scales[i][half] = a.w.scales + (std::int64_t{p.expert} * a.w.outputs + n) / a.w.scale_rows * a.w.scale_columns;
         }
       }
+      float ahead[C::kGroups][2];  // scales of the next block, read early
+      const auto read_scales = [&](int block) {
+#pragma unroll
+        for (int i = 0; i < 2 * C::kGroups; ++i) ahead[i / 2][i % 2] = scales[i / 2][i % 2][block];
+      };
+      read_scales(0);
+      int before = -1;  // stage whose products may still be running
       for (int k = 0; k < a.w.inputs; k += C::kInputs, ring.next()) {
+        float now[C::kGroups][2];
+#pragma unroll
+        for (int i = 0; i < 2 * C::kGroups; ++i) now[i / 2][i % 2] = ahead[i / 2][i % 2];
+        if (k + C::kInputs < a.w.inputs) read_scales(k / 128 + 1);
         barrier_wait(full + ring.stage, ring.parity);
         if constexpr (C::kExperts) fence_copies();
-        c.multiply_f8(shared_address(ring_bytes + ring.stage * C::kStageBytes), k > 0, scales, k / 128);
-        if (leader) barrier_arrive(empty + ring.stage);
+        c.multiply_f8(shared_address(ring_bytes + ring.stage * C::kStageBytes), k > 0, now, [&] {
+          if (leader && before >= 0) barrier_arrive(empty + before);
+        });
+        if constexpr (C::overlap()) {
+          before = ring.stage;
+        } else if (leader) {
+          barrier_arrive(empty + ring.stage);
+        }
+      }
+      if constexpr (C::overlap()) {
+        products_wait<0>();
+        if (leader) barrier_arrive(empty + before);
       }
     } else {
       int before = -1;  // stage whose products may still be running
@@ -347,9 +371,9 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
   }
   begin_kernel();
   __syncthreads();
-  Schedule<C> schedule{a, tiles_before, static_cast<int>(ceil_div(a.w.outputs, std::int64_t{C::kOutputs})), 0};
+  Schedule<C> schedule{a, tiles_before, static_cast<int>(ceil_div(outputs_of<C>(a), std::int64_t{C::kOutputs})), 0};
   if constexpr (C::kExperts) {
-    count_tiles<C::kRows>(a, tiles_before);
+    count_tiles(a.first, a.w.experts, C::kRows, tiles_before);
     schedule.total = tiles_before[a.w.experts] * schedule.output_tiles;
   } else {
     schedule.total = static_cast<int>(ceil_div(a.rows, std::int64_t{C::kRows})) * schedule.output_tiles;
@@ -363,9 +387,9 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
   }
 }
 
-template <int Rows, int Groups, bool F8, bool Experts>
+template <int Rows, int Groups, bool F8, bool Experts, bool Glu>
 void start(const LinearArgs& a, Stream stream) {
-  using C = Config<Rows, Groups, F8, Experts>;
+  using C = Config<Rows, Groups, F8, Experts, Glu>;
   const auto kernel = tiles_kernel<C>;
   static const bool sized = [&] {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kShared), "shared memory");
@@ -375,34 +399,40 @@ void start(const LinearArgs& a, Stream stream) {
   const std::int64_t w_rows = a.w.outputs * std::max(a.w.experts, 1);
   const TensorMap weights = make_tensor_map(a.w.data, w_rows, a.w.data.stride, 64);
   const TensorMap rows = Experts ? weights : make_tensor_map(a.x, a.rows, a.w.inputs, Rows);
-  const std::int64_t output_tiles = ceil_div(a.w.outputs, std::int64_t{C::kOutputs});
+  const std::int64_t output_tiles = ceil_div(outputs_of<C>(a), std::int64_t{C::kOutputs});
   const std::int64_t most = (ceil_div(a.rows, std::int64_t{Rows}) + (Experts ? std::min<std::int64_t>(a.w.experts, a.rows) : 0)) * output_tiles;
   launch(kernel, static_cast<unsigned>(std::min<std::int64_t>(most, a.processors)), 128 * (kConsumers + 1), C::kShared, stream, a,
          weights, rows);
 }
 
-template <bool F8, bool Experts>
+template <bool F8, bool Experts, bool Glu>
 void pick(const LinearArgs& a, Stream stream) {
   // The largest tile that rows fill (an expert gets half as much again as the average) and of which there are enough.
   const std::int64_t rows = Experts ? 3 * a.rows / (2 * a.w.experts) : a.rows, matrices = Experts ? a.w.experts : 1;
-  const auto enough = [&](int tile_rows, int outputs) {
-    return matrices * ceil_div(rows, std::int64_t{tile_rows}) * ceil_div(a.w.outputs, std::int64_t{outputs}) * 4 >= a.processors * 3;
+  const auto enough = [&](int tile_rows, int w_rows) {
+    return matrices * ceil_div(rows, std::int64_t{tile_rows}) * ceil_div(a.w.outputs, std::int64_t{w_rows}) * 4 >= a.processors * 3;
   };
-  if (rows > 64 && enough(128, 256)) return start<128, 2, F8, Experts>(a, stream);
-  if (rows > 32 && enough(64, 128)) return start<64, 1, F8, Experts>(a, stream);
-  if (rows > 12 || !Experts) return start<32, 1, F8, Experts>(a, stream);
-  start<16, 1, F8, Experts>(a, stream);
+  constexpr int kGroups = Glu || Experts ? 2 : 1;
+  if (rows > 64 && enough(128, 256)) return start<128, 2, F8, Experts, Glu>(a, stream);
+  if (rows > 32 && enough(64, 128 * kGroups)) return start<64, kGroups, F8, Experts, Glu>(a, stream);
+  if (rows > 12 || !Experts) return start<32, kGroups, F8, Experts, Glu>(a, stream);
+  start<16, kGroups, F8, Experts, Glu>(a, stream);
+}
+
+template <bool Glu>
+void pick_types(const LinearArgs& a, Stream stream) {
+  const bool f8 = a.w.data.elem == kElemF8;
+  if (a.order == nullptr) {
+    f8 ? pick<true, false, Glu>(a, stream) : pick<false, false, Glu>(a, stream);
+  } else {
+    f8 ? pick<true, true, Glu>(a, stream) : pick<false, true, Glu>(a, stream);
+  }
 }
 
 }  // namespace
 
 void launch_linear_tiles(const LinearArgs& args, Stream stream) {
-  const bool f8 = args.w.data.elem == kElemF8;
-  if (args.order == nullptr) {
-    f8 ? pick<true, false>(args, stream) : pick<false, false>(args, stream);
-  } else {
-    f8 ? pick<true, true>(args, stream) : pick<false, true>(args, stream);
-  }
+  args.glu.outputs > 0 ? pick_types<true>(args, stream) : pick_types<false>(args, stream);
 }
 
 }  // namespace strata::cuda

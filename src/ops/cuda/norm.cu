@@ -53,6 +53,33 @@ __global__ void __launch_bounds__(256) norm_kernel(NormArgs a) {
     give(c, load8(a.x, row, c, min(8, a.columns - c), a.wide));
 }
 
+// Groups of 8, 16, .. 256 channels: eight of them a lane, 32 lanes over as many groups as they hold; nothing is read twice.
+template <bool Silu>
+__global__ void __launch_bounds__(256) gated_norm_narrow_kernel(GatedNormView a) {
+  begin_kernel();
+  const int lanes = a.group / 8, per_row = a.channels / 8;
+  const std::int64_t item = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x, row = item / per_row;
+  const int column = static_cast<int>(item - row * per_row) * 8;
+  const bool live = row < a.rows;
+  Eight x{}, g;
+  if (live) x = load8(a.x, row, column, 8, a.wide);
+  if (live && a.gate.data != nullptr) g = load8(a.gate, row, column, 8, a.wide);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    g.v[i] = live && a.gate.data != nullptr ? activation_of(Silu ? 0 : a.activation, g.v[i]) : 1.0F;
+    if (a.gate_first) x.v[i] *= g.v[i];
+    sum += x.v[i] * x.v[i];
+  }
+  for (int o = lanes / 2; o > 0; o >>= 1) sum += __shfl_xor_sync(~0U, sum, o);
+  const float factor = rsqrtf(sum / static_cast<float>(a.group) + a.eps);
+  if (!live) return;
+  const float* weight = a.weight + column % a.period;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x.v[i] *= factor * weight[i] * (a.gate_first ? 1.0F : g.v[i]);
+  store8(a.out, row, column, 8, a.wide, x);
+}
+
 // A warp per group of channels.
 template <bool Silu>
 __global__ void __launch_bounds__(256) gated_norm_kernel(GatedNormView a) {
@@ -102,6 +129,13 @@ void launch_norm(const NormArgs& args, Stream stream) {
 }
 
 void launch_gated_norm(const GatedNormView& args, Stream stream) {
+  if (args.group >= 8 && args.group <= 256 && (args.group & (args.group - 1)) == 0) {
+    const std::int64_t threads = args.rows * (args.channels / 8);
+    const auto narrow = args.activation == 0 ? gated_norm_narrow_kernel<true> : gated_norm_narrow_kernel<false>;
+    const int block = threads < 256 * 132 ? 64 : 256;
+    launch(narrow, static_cast<unsigned>(ceil_div(threads, std::int64_t{block})), block, 0, stream, args);
+    return;
+  }
   const std::int64_t items = args.rows * (args.channels / args.group);
   const int warps = items < 8 * 132 ? 1 : 8;
   const auto kernel = args.activation == 0 ? gated_norm_kernel<true> : gated_norm_kernel<false>;

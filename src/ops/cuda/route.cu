@@ -52,67 +52,95 @@ __device__ void limit_groups(const RouteView& a, float* choice, float* totals) {
   __syncwarp();
 }
 
+// A float as a number that orders like it; NaN as -inf.
+__device__ __forceinline__ unsigned order_of(float x) {
+  const unsigned bits = __float_as_uint(isnan(x) ? -INFINITY : x);
+  return bits ^ (bits >> 31 != 0 ? ~0U : 0x80000000U);
+}
+
 template <int PerLane>  // experts of a lane
-__device__ void choose(const RouteView& a, int row, float* scores, float* choice, float* totals, float* weights, int* chosen) {
+__device__ void choose(const RouteView& a, int row, float* choice, float* totals, float* weights, int* chosen) {
   const int lane = threadIdx.x % 32;
   const float* logits = a.logits + row * a.logit_stride;
+  float score[PerLane];
   float top = -INFINITY;
-  for (int e = lane; e < a.experts; e += 32) top = fmaxf(top, logits[e]);
+#pragma unroll
+  for (int i = 0; i < PerLane; ++i) {
+    score[i] = lane + 32 * i < a.experts ? logits[lane + 32 * i] : -INFINITY;
+    top = fmaxf(top, score[i]);
+  }
   top = warp_max(top);
-  float sum = 0;
-  for (int e = lane; e < a.experts; e += 32) {
-    const float l = logits[e];
-    const float s = a.scoring == kSigmoid ? 1.0F / (1.0F + expf(-l)) : a.scoring == kTopKSoftmax ? l : expf(l - top);
-    scores[e] = s;
-    sum += s;
+  if (a.scoring == kSigmoid) {
+#pragma unroll
+    for (int i = 0; i < PerLane; ++i) score[i] = 1.0F / (1.0F + expf(-score[i]));
+  } else if (a.scoring != kTopKSoftmax) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < PerLane; ++i) {
+      score[i] = expf(score[i] - top);
+      sum += score[i];
+    }
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < PerLane; ++i) score[i] /= sum;
   }
-  sum = warp_sum(sum);
-  for (int e = lane; e < a.experts; e += 32) {
-    if (a.scoring != kSigmoid && a.scoring != kTopKSoftmax) scores[e] /= sum;
-    choice[e] = scores[e] + (a.bias != nullptr ? a.bias[e] : 0.0F);
-  }
-  __syncwarp();
-  if (a.groups > 1) limit_groups(a, choice, totals);
   float mine[PerLane];
 #pragma unroll
-  for (int i = 0; i < PerLane; ++i) mine[i] = lane + 32 * i < a.experts ? choice[lane + 32 * i] : -INFINITY;
-  for (int j = 0; j < a.k; ++j) {
-    float value = -INFINITY;
-    int index = kMostExperts;
+  for (int i = 0; i < PerLane; ++i) {
+    const int e = lane + 32 * i;
+    mine[i] = e < a.experts ? score[i] + (a.bias != nullptr ? a.bias[e] : 0.0F) : -INFINITY;
+  }
+  if (a.groups > 1) {
 #pragma unroll
     for (int i = 0; i < PerLane; ++i) {
-      if (mine[i] > value) value = mine[i], index = lane + 32 * i;
+      if (lane + 32 * i < a.experts) choice[lane + 32 * i] = mine[i];
     }
-    warp_best(value, index);
-    if (index >= a.experts) index = 0;  // every score is NaN or -inf
-    if (lane == 0) chosen[j] = index;
+    __syncwarp();
+    limit_groups(a, choice, totals);
 #pragma unroll
     for (int i = 0; i < PerLane; ++i) {
-      if (lane + 32 * i == index) mine[i] = -INFINITY;
+      if (lane + 32 * i < a.experts) mine[i] = choice[lane + 32 * i];
+    }
+  }
+  unsigned key[PerLane];
+#pragma unroll
+  for (int i = 0; i < PerLane; ++i) key[i] = order_of(mine[i]);
+  for (int j = 0; j < a.k; ++j) {
+    unsigned best = 0;
+#pragma unroll
+    for (int i = 0; i < PerLane; ++i) best = max(best, key[i]);
+    best = __reduce_max_sync(~0U, best);
+    unsigned index = kMostExperts;  // of equals the lower
+#pragma unroll
+    for (int i = PerLane - 1; i >= 0; --i) {
+      if (key[i] == best) index = lane + 32 * i;
+    }
+    index = __reduce_min_sync(~0U, index);
+    if (best <= order_of(-INFINITY)) index = 0;  // every score is NaN or -inf
+#pragma unroll
+    for (int i = 0; i < PerLane; ++i) {
+      if (lane + 32 * i == static_cast<int>(index)) {
+        key[i] = 0;
+        weights[j] = score[i];
+        chosen[j] = static_cast<int>(index);
+      }
     }
   }
   __syncwarp();
-  if (lane == 0) {
-    float total = a.scoring == kSigmoid ? 1e-20F : 0.0F, most = -INFINITY;
-    for (int j = 0; j < a.k; ++j) {
-      weights[j] = scores[chosen[j]];
-      most = fmaxf(most, weights[j]);
-    }
-    for (int j = 0; j < a.k; ++j) {
-      if (a.scoring == kTopKSoftmax) weights[j] = expf(weights[j] - most);
-      total += weights[j];
-    }
-    const float factor = a.scoring == kTopKSoftmax || a.normalise ? a.scale / total : a.scale;
-    for (int j = 0; j < a.k; ++j) {
-      a.expert[row * a.k + j] = chosen[j];
-      a.weight[row * a.k + j] = weights[j] * (a.expert_scale != nullptr ? factor * a.expert_scale[chosen[j]] : factor);
-    }
+  float total = a.scoring == kSigmoid ? 1e-20F : 0.0F, most = -INFINITY;
+  for (int j = 0; j < a.k; ++j) most = fmaxf(most, weights[j]);
+  const auto weight_of = [&](int j) { return a.scoring == kTopKSoftmax ? expf(weights[j] - most) : weights[j]; };
+  for (int j = 0; j < a.k; ++j) total += weight_of(j);
+  const float factor = a.scoring == kTopKSoftmax || a.normalise ? a.scale / total : a.scale;
+  for (int j = lane; j < a.k; j += 32) {
+    a.expert[row * a.k + j] = chosen[j];
+    a.weight[row * a.k + j] = weight_of(j) * (a.expert_scale != nullptr ? factor * a.expert_scale[chosen[j]] : factor);
   }
 }
 
 template <int PerLane, int Warps>
 struct ChooseShared {
-  float scores[Warps][PerLane * 32], choice[Warps][PerLane * 32], totals[Warps][PerLane > 8 ? 256 : 128], weights[Warps][64];
+  float choice[Warps][PerLane * 32], totals[Warps][PerLane > 8 ? 256 : 128], weights[Warps][64];
   int chosen[Warps][64];
 };
 
@@ -122,7 +150,7 @@ __global__ void __launch_bounds__(Warps * 32) choose_kernel(RouteView a) {
   begin_kernel();
   __shared__ ChooseShared<PerLane, Warps> s;
   const int warp = threadIdx.x / 32, row = blockIdx.x * Warps + warp;
-  if (row < a.rows) choose<PerLane>(a, row, s.scores[warp], s.choice[warp], s.totals[warp], s.weights[warp], s.chosen[warp]);
+  if (row < a.rows) choose<PerLane>(a, row, s.choice[warp], s.totals[warp], s.weights[warp], s.chosen[warp]);
 }
 
 // One block does it all for a few rows: chooses, and sorts the choices in shared memory.
@@ -135,7 +163,7 @@ __global__ void __launch_bounds__(512) few_kernel(RouteView a) {
   const int warp = threadIdx.x / 32, entries = a.rows * a.k;
   for (int row = warp; row < a.rows; row += 16) {
     __syncwarp();
-    choose<PerLane>(a, row, s.scores[warp], s.choice[warp], s.totals[warp], s.weights[warp], s.chosen[warp]);
+    choose<PerLane>(a, row, s.choice[warp], s.totals[warp], s.weights[warp], s.chosen[warp]);
     for (int j = threadIdx.x % 32; j < a.k; j += 32) expert[row * a.k + j] = s.chosen[warp][j];
   }
   __syncthreads();
@@ -151,13 +179,23 @@ __global__ void __launch_bounds__(512) few_kernel(RouteView a) {
   }
 }
 
-// Block e lists the entries of expert e: entries of lower experts come before, equal ones stay in order.
+// Block e lists the entries of expert e: entries of lower experts come before, equal ones stay in order. A thread takes four
+// neighbours at a time.
 __global__ void __launch_bounds__(256) sort_kernel(RouteView a) {
   begin_kernel();
   __shared__ int below_of[8], equal_of[8];
   const int e = blockIdx.x, entries = a.rows * a.k, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const auto four = [&](int i) {
+    if (i + 4 <= entries) return *reinterpret_cast<const int4*>(a.expert + i);
+    const auto one = [&](int j) { return j < entries ? a.expert[j] : a.experts; };
+    return make_int4(one(i), one(i + 1), one(i + 2), one(i + 3));
+  };
   int below = 0;
-  for (int i = threadIdx.x; i < entries; i += 256) below += a.expert[i] < e;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < entries; i += 1024) {
+    const int4 q = four(i);
+    below += (q.x < e) + (q.y < e) + (q.z < e) + (q.w < e);
+  }
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) below += __shfl_xor_sync(~0U, below, o);
   if (lane == 0) below_of[warp] = below;
@@ -169,18 +207,28 @@ __global__ void __launch_bounds__(256) sort_kernel(RouteView a) {
     if (e == a.experts - 1) a.first[a.experts] = entries;
   }
   int at = below;
-  for (int base = 0; base < entries; base += 256) {
-    const int i = base + static_cast<int>(threadIdx.x);
-    const bool equal = i < entries && a.expert[i] == e;
-    const unsigned votes = __ballot_sync(~0U, equal);
-    if (lane == 0) equal_of[warp] = __popc(votes);
+  for (int base = 0; base < entries; base += 1024) {
+    const int i = base + static_cast<int>(threadIdx.x) * 4;
+    const int4 q = i < entries ? four(i) : make_int4(a.experts, a.experts, a.experts, a.experts);
+    const bool equal[4] = {q.x == e, q.y == e, q.z == e, q.w == e};
+    const int own = equal[0] + equal[1] + equal[2] + equal[3];
+    int sum = own;
+#pragma unroll
+    for (int o = 1; o < 32; o <<= 1) {
+      const int before = __shfl_up_sync(~0U, sum, o);
+      if (lane >= o) sum += before;
+    }
+    if (lane == 31) equal_of[warp] = sum;
     __syncthreads();
-    int before = 0, all = 0;
+    int place = at + sum - own, all = 0;
     for (int w = 0; w < 8; ++w) {
-      before += w < warp ? equal_of[w] : 0;
+      place += w < warp ? equal_of[w] : 0;
       all += equal_of[w];
     }
-    if (equal) a.order[at + before + __popc(votes & ((1U << lane) - 1))] = i;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (equal[j]) a.order[place++] = i + j;
+    }
     at += all;
     __syncthreads();
   }

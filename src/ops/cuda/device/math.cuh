@@ -3,7 +3,7 @@
 
 namespace strata::cuda {
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + __expf(-x)); }
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0F, 1.0F + __expf(-x)); }
 __device__ __forceinline__ float softplus(float x) { return x > 20.0F ? x : log1pf(__expf(x)); }
 
 // Numbered as strata::Activation.
@@ -20,6 +20,11 @@ __device__ __forceinline__ float activation_of(int activation, float x) {
 __device__ __forceinline__ float clamped_swiglu(float gate, float up, float limit) {
   const float g = fminf(gate, limit), u = fmaxf(fminf(up, limit), -limit);
   return g * sigmoid(1.702F * g) * (u + 1.0F);
+}
+
+__device__ __forceinline__ float glu_of(int activation, float gate, float up, float limit) {
+  constexpr int kClampedSwiGlu = 4;
+  return activation == kClampedSwiGlu ? clamped_swiglu(gate, up, limit) : activation_of(activation, gate) * up;
 }
 
 __device__ __forceinline__ float warp_sum(float x) {
