@@ -38,10 +38,12 @@ ModelOutput Runner::forward(const Model& model, const Batch& host, std::span<con
                 .hidden = hidden.raw(),
                 .at = ops_.arena().mark()};
   const auto found = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) { return s.key == key; });
-  if (found == steps_.end()) {  // grows the arena where need be
+  if (found ==
+      steps_.end()) {  // grows the arena where need be; a step that found no memory is not remembered
+    const ModelOutput output = model.forward(batch, memory, ops_, hidden);
     steps_.push_front({.key = key, .recording = nullptr, .output = {}, .after = {}});
     if (recordings() > kMostRecordings) steps_.pop_back();
-    return model.forward(batch, memory, ops_, hidden);
+    return output;
   }
   steps_.splice(steps_.begin(), steps_, found);
   Step& step = *found;
