@@ -201,7 +201,7 @@ Tensor Weights::scales_of(const Tensor& matrix, const std::string& name, Kept& k
 }
 
 ExpertLinear Weights::experts(int experts, std::vector<LinearPart> parts, std::string_view fused,
-                              std::int64_t inputs) const {
+                              std::int64_t inputs, Tensor bias) const {
   HostMatrix matrix;
   matrix.experts = experts;
   Kept kept;
@@ -240,7 +240,7 @@ ExpertLinear Weights::experts(int experts, std::vector<LinearPart> parts, std::s
   }
   // One name for the same rows, whatever the layout.
   for (LinearPart& part : parts) part.name = full("*." + part.name);
-  return {pack(matrix), {}, std::move(parts), full(fused)};
+  return {pack(matrix), bias, std::move(parts), fused.empty() ? "" : full(fused)};
 }
 
 }  // namespace strata

@@ -68,8 +68,9 @@ class Weights {
   // one
   // ("0.gate_proj.weight"), stacked by part ("gate_proj" [E, F, D]) or fused (`fused` [E, 2F, D]). The prefix
   // is that of the experts; the parts' names become "layers.3.mlp.experts.*.gate_proj" in each.
+  // `bias` [experts, sum of outputs] f32, or empty.
   ExpertLinear experts(int experts, std::vector<LinearPart> parts, std::string_view fused,
-                       std::int64_t inputs) const;
+                       std::int64_t inputs, Tensor bias = {}) const;
 
   // `name`.weight [heads * (a + b), inputs], each head's rows first | second, as two matrices a head: the
   // first turned round [heads, inputs, a], the second as it stands [heads, b, inputs].

@@ -101,9 +101,8 @@ ExpertLinear experts_by_part(const Weights& w, std::vector<LinearPart> parts, in
       fused.insert(fused.end(), begin, begin + parts[p].outputs);
     }
   }
-  ExpertLinear linear = w.experts(count, std::move(parts), "", inputs);
-  linear.bias = w.ops().load_vector(Tensor(fused.data(), DType::kF32, {count, rows}));
-  return linear;
+  const Tensor bias = w.ops().load_vector(Tensor(fused.data(), DType::kF32, {count, rows}));
+  return w.experts(count, std::move(parts), "", inputs, bias);
 }
 
 std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, int window,

@@ -55,8 +55,8 @@ std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& 
   // kv_b_proj expands a latent to each head's key | value: as it stands for the values, turned round for the
   // queries.
   if (a.has("k_b_proj.weight")) {  // GGUF has them apart and turned already
-    weights.absorbed_key = a.experts(c.heads, {{.name = "k_b_proj", .outputs = R}}, "", Dn).weight;
-    weights.absorbed_value = a.experts(c.heads, {{.name = "v_b_proj", .outputs = Dv}}, "", R).weight;
+    weights.absorbed_key = a.experts(c.heads, {{.name = "k_b_proj", .outputs = R}}, "", Dn);
+    weights.absorbed_value = a.experts(c.heads, {{.name = "v_b_proj", .outputs = Dv}}, "", R);
   } else {
     std::tie(weights.absorbed_key, weights.absorbed_value) = a.split_heads("kv_b_proj", c.heads, Dn, Dv, R);
   }
