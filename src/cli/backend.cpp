@@ -12,7 +12,7 @@ std::shared_ptr<Ops> make_backend(const BackendFlags& flags) {
   if (flags.name == "cpu") return std::make_shared<CpuOps>(CpuOptions{.threads = flags.threads});
   if (flags.name != "cuda") throw Error("--backend must be cpu or cuda, is '{}'", flags.name);
 #ifdef STRATA_CUDA
-  return make_cuda_ops({.activation = flags.f32 ? DType::kF32 : DType::kBF16});
+  return make_cuda_ops({.activation = flags.f32 ? DType::kF32 : DType::kBF16, .dummy_weights = flags.dummy});
 #else
   throw Error("--backend cuda: this build is for the CPU only (configure with the preset cuda)");
 #endif

@@ -14,6 +14,7 @@ struct BackendFlags {
   std::string name = "cpu";  // or "cuda"
   int threads = 0;           // of the CPU's; 0 = one per core
   bool f32 = false;          // CUDA: activations and weights in f32 instead of bf16
+  bool dummy = false;        // matrices are random numbers whatever is loaded: CUDA makes them on the device
 };
 
 // Error when this build does not have it or this machine cannot run it.

@@ -160,6 +160,7 @@ std::filesystem::path model_path(const ModelFlags& flags) {
 LoadedModel load_model(const ModelFlags& flags) {
   BackendFlags backend = flags.backend;
   backend.f32 = flags.weights == "f32";
+  backend.dummy = is_dummy(flags);
   LoadedModel out;
   out.ops = make_backend(backend);
   const auto path = flags.shape.empty() ? model_path(flags) : std::filesystem::path(flags.shape);
