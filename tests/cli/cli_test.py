@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,6 +148,16 @@ class Bench(unittest.TestCase):
         self.assertEqual([d["batch"] for d in result["decode"]], [1, 2])
         self.assertGreater(result["memory_bytes_per_second"], 1e8)
         self.assertGreater(result["decode"][0]["bytes"], 1e6)
+
+    def test_dummy_weights_need_a_configuration_only(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(SOURCE / "tests/golden/qwen3_5_moe/config.json", folder)
+            flags = ["--model", folder, "--json", "--batches", "2", "--contexts", "64", "--repeat", "1", "--prefill", "64"]
+            run = strata("bench", *flags, "--weights", "dummy", "--dtype", "fp8")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertEqual([d["batch"] for d in json.loads(run.stdout)["decode"]], [2])
+            self.assertIn("model.safetensors", strata("bench", *flags).stderr)
+        self.assertIn("qwen3.5-35b-a3b", strata("bench", "--shape", "qwen9").stderr)
 
 
 if __name__ == "__main__":
