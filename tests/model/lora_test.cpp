@@ -34,13 +34,16 @@ std::vector<Case> cases() {
   return out;
 }
 
+// Their outputs were made with the rotary tables as they are, unlike those of the bases.
+std::unique_ptr<CpuOps> plain_ops() { return std::make_unique<CpuOps>(CpuOptions{.threads = 2}); }
+
 // A base with two adapters: slot 0 the case's, slot 1 another of the same base.
 class LoraGolden : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(folder()))
       GTEST_SKIP() << folder() << " is not there: tools/make_lora_fixtures.py makes it";
-    base_.emplace(golden_folder() / GetParam().base, CpuOptions{.threads = 2});
+    base_.emplace(golden_folder() / GetParam().base, plain_ops());
     bank_.emplace(base_->model, base_->ops, LoraLimits{.adapters = 3, .rank = 16});
     bank_->put(0, load_lora_adapter(folder()));
     bank_->put(1, load_lora_adapter(folder().parent_path() / (GetParam().kind == "all" ? "attn" : "all")));
@@ -111,7 +114,7 @@ TEST_P(LoraGolden, SameBitsHoweverCutAndMixed) {
       const auto advance = [&](Track& t, int turn) {
         if (t.done()) return;
         if (t.computed == 0 || turn % 3 == 0) {
-          player.chunk(t, 1 + turn * 7 % 24);
+          player.chunk(t, 1 + turn * 7 % 15);
         } else {
           player.verify(t, turn % 6, turn % 4, how);
         }
@@ -182,14 +185,17 @@ double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   return ab / std::sqrt(aa * bb);
 }
 
-TEST(LoraQuantised, AdaptersOnQuantisedBases) {
-  const auto golden = golden_folder() / "qwen3_5_moe";
+// (The hybrid golden models have random weights and long memories: a base's own rounding grows in them.)
+class LoraQuantised : public testing::TestWithParam<std::string> {};
+
+TEST_P(LoraQuantised, AnswersAsTheBf16Base) {
+  const auto golden = golden_folder() / GetParam();
   const TempFolder folder;
   write_fp8(golden, folder / "fp8");
   std::filesystem::create_directory_symlink(golden, folder / "bf16");
-  const LoraAdapter adapter = load_lora_adapter(lora_folder() / "qwen3_5_moe/all");
+  const LoraAdapter adapter = load_lora_adapter(lora_folder() / GetParam() / "all");
   const auto logits = [&](const char* name, const LoadOptions& options, int slot) {
-    LoadedModel loaded(folder / name, {.threads = 1}, options);
+    LoadedModel loaded(folder / name, CpuOptions{.threads = 2}, options);
     LoraBank bank(loaded.model, loaded.ops, {.rank = 16});
     bank.put(0, adapter);
     loaded.lora = &bank.tables();
@@ -210,10 +216,13 @@ TEST(LoraQuantised, AdaptersOnQuantisedBases) {
     }
     EXPECT_GT(least, 0.99) << name;
     EXPECT_LT(far, 0.9) << name << ": the adapter does little";
-    std::printf("  %s%s with an adapter: smallest cosine to bf16 %.5f\n", name,
-                options.weights ? " as q8_0" : "", least);
+    std::printf("  %s %s with an adapter: smallest cosine to bf16 %.5f, to the base %.2f\n",
+                GetParam().c_str(), options.weights ? "q8_0" : name, least, far);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Bases, LoraQuantised, testing::Values("llama", "qwen3"),
+                         [](const auto& test) { return test.param; });
 
 // Planted faults: what the golden comparison must see.
 class LoraFaults : public testing::Test {
@@ -229,7 +238,7 @@ class LoraFaults : public testing::Test {
     const Rows want = ref.rows("logits.t65");
     return worst(base_.run(pools, std::span(&piece, 1)).logits, want, deviation(want));
   }
-  LoadedModel base_{golden_folder() / "qwen3_next"};
+  LoadedModel base_{golden_folder() / "qwen3_next", plain_ops()};
   LoraAdapter adapter_ = load_lora_adapter(lora_folder() / "qwen3_next/all");
 };
 

@@ -194,10 +194,14 @@ Tensor RoundedTablesOps::load_vector(const Tensor& host, float add) {
 
 LoadedModel::LoadedModel(const std::filesystem::path& folder, const CpuOptions& options,
                          const LoadOptions& load_options)
-    : backend(folder.parent_path() == golden_folder() ? std::make_unique<RoundedTablesOps>(options)
-                                                      : std::make_unique<CpuOps>(options)),
-      ops(*backend),
-      model(load(folder, ops, load_options)) {}
+    : LoadedModel(folder,
+                  folder.parent_path() == golden_folder() ? std::make_unique<RoundedTablesOps>(options)
+                                                          : std::make_unique<CpuOps>(options),
+                  load_options) {}
+
+LoadedModel::LoadedModel(const std::filesystem::path& folder, std::unique_ptr<CpuOps> on,
+                         const LoadOptions& load_options)
+    : backend(std::move(on)), ops(*backend), model(load(folder, ops, load_options)) {}
 
 StepRows LoadedModel::run(const Model& which, const Pools& pools, std::span<const Piece> pieces,
                           const Rows& hidden, const std::vector<std::size_t>& watch) {

@@ -93,8 +93,11 @@ class RoundedTablesOps final : public CpuOps {
 
 // A model with its backend; loads a folder.
 struct LoadedModel {
+  // Golden models compute with rounded tables, as their outputs were made.
   explicit LoadedModel(const std::filesystem::path& folder, const CpuOptions& options = {},
                        const LoadOptions& load_options = {});
+  LoadedModel(const std::filesystem::path& folder, std::unique_ptr<CpuOps> on,
+              const LoadOptions& load_options = {});
 
   // Runs the pieces through `which` (the model or its MTP head). `hidden`: a row for each row, for an MTP
   // head.
