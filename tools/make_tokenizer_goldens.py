@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/text/golden: tokenizers of every supported make, and what the reference does with generated texts.
+"""Writes tests/text/golden/tokenizers.tar.xz: tokenizers of every supported make, and what the reference does with generated texts.
 
 The references are the Python packages `tokenizers` and `sentencepiece`; run this where both are installed. Files:
   <name>.tokenizer.json   the tokenizer, trained here (tiny_hybrid is models/tiny-hybrid/tokenizer.json)
@@ -12,6 +12,8 @@ import argparse
 import io
 import json
 import pathlib
+import tarfile
+import tempfile
 import random
 import sys
 
@@ -331,6 +333,7 @@ def cases_of(name, tokenizer, count):
     return {"cases": cases, "decode": decode}
 
 
+ARCHIVE = ROOT / "tests/text/golden/tokenizers.tar.xz"
 MAKERS = [gpt2, gpt2_prefix_space, llama3, qwen2, qwen35, gpt4o, deepseek, falcon, starcoder, cohere_digits, llama2, gemma,
           metaspace_bpe, metaspace_fused, unigram_bytes, unigram_plain, added_tokens, splits]
 
@@ -343,12 +346,26 @@ def dump(data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/text/golden")
     parser.add_argument("--count", type=int, default=110, help="generated texts for each tokenizer besides the fixed ones")
     parser.add_argument("--cases-only", action="store_true", help="keep the tokenizers that are there")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the reference no longer says what is recorded")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        args.out = pathlib.Path(folder)
+        if ARCHIVE.exists():
+            with tarfile.open(ARCHIVE) as there:
+                there.extractall(folder)
+        record(args)
+        if not args.check:
+            with tarfile.open(ARCHIVE, "w:xz", preset=9) as out:
+                for file in sorted(args.out.iterdir()):
+                    member = tarfile.TarInfo(file.name)
+                    member.size = file.stat().st_size
+                    with open(file, "rb") as data:
+                        out.addfile(member, data)
+
+
+def record(args):
     if not args.cases_only and not args.check:
         for maker in MAKERS:
             text = maker().to_str()

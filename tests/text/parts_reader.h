@@ -1,4 +1,4 @@
-// Reads the vocabularies of tests/text/golden that are kept as pieces.
+// Reads the vocabularies of the tokenizers' goldens that are kept as pieces.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-const std::filesystem::path kGolden = STRATA_SOURCE_DIR "/tests/text/golden";
+const std::filesystem::path kGolden = STRATA_TOKENIZER_GOLDENS;
 
 std::filesystem::path tokenizer_path(const std::string& name) {
   if (name == "tiny_hybrid") return STRATA_SOURCE_DIR "/models/tiny-hybrid/tokenizer.json";

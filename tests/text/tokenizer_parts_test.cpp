@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
-const std::string kGolden = STRATA_SOURCE_DIR "/tests/text/golden/";
+const std::string kGolden = STRATA_TOKENIZER_GOLDENS "/";
 
 nlohmann::json read_json(const std::string& file) {
   nlohmann::json data;

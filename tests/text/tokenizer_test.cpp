@@ -14,7 +14,7 @@ Tokenizer tiny_hybrid() {
   return Tokenizer::from_json_file(STRATA_SOURCE_DIR "/models/tiny-hybrid/tokenizer.json");
 }
 Tokenizer golden(const std::string& name) {
-  return Tokenizer::from_json_file(STRATA_SOURCE_DIR "/tests/text/golden/" + name + ".tokenizer.json");
+  return Tokenizer::from_json_file(STRATA_TOKENIZER_GOLDENS "/" + name + ".tokenizer.json");
 }
 
 std::string random_text(std::mt19937& random, size_t size) {
