@@ -185,12 +185,16 @@ class Compiler {
     int item =
         kDead;  // an item and all that follows it; first one beyond the prefix, then those of the prefix
     if (more && max > prefix) {
+      // Counted before the comma: after it an item must follow.
+      const bool counts = max != kNoLimit || s.min_items > prefix;
+      const auto counted = [&](int node) {
+        return counts ? b_.count(max == kNoLimit ? max : max - prefix, node) : node;
+      };
       const int again = b_.placeholder();
       const int end = b_.at_least(s.min_items - prefix, done);
-      item = value(s.items ? *s.items : any, path_ + "/items", b_.either(end, comma(again)));
-      if (max != kNoLimit || s.min_items > prefix)
-        item = b_.count(max == kNoLimit ? max : max - prefix, item);
-      b_.fill(again, item);
+      const int after = b_.either(end, counted(comma(again)));
+      b_.fill(again, value(s.items ? *s.items : any, path_ + "/items", after));
+      item = counted(again);
     }
     for (int i = prefix; i > 0; --i) {
       const int after = b_.either(comma(item), i >= s.min_items ? done : kDead);

@@ -92,15 +92,14 @@ TEST(Quantised, FilesAndLoadTimeQuantisationAgree) {
 fs::path without_first_mixer(const fs::path& golden, const fs::path& to) {
   const auto file = Safetensors::open_file(golden / "model.safetensors");
   std::vector<NamedTensor> tensors;
-  std::vector<std::byte> zeros;
+  std::deque<std::vector<std::byte>> zeros;  // of layer 0 and of an MTP head's
   for (const SourceTensor& t : file->tensors()) {
     Shape shape;
     for (const std::int64_t n : t.extents) shape.append(n);
     auto* data = const_cast<std::byte*>(t.bytes.data());
     const bool mixer = t.name.ends_with("out_proj.weight") || t.name.ends_with("self_attn.o_proj.weight");
     if (mixer && t.name.find("layers.0.") != std::string::npos) {
-      zeros.resize(t.bytes.size());
-      data = zeros.data();
+      data = zeros.emplace_back(t.bytes.size()).data();
     }
     tensors.push_back({t.name, Tensor(data, t.dtype, shape)});
   }

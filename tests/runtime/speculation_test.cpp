@@ -244,6 +244,7 @@ class Steers final : public Constraint {  // only tokens of one parity, by turns
     return right;
   }
   bool complete() const override { return false; }
+  bool closed() const override { return false; }
   std::shared_ptr<Constraint> clone() const override { return std::make_shared<Steers>(*this); }
 
  private:
