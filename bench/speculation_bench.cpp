@@ -44,7 +44,7 @@ std::vector<std::vector<int>> prompts_of(const std::vector<std::string>& tasks) 
     const auto j = nlohmann::ordered_json::parse(line);
     const auto task = j["task"].get<std::string>();
     if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) continue;
-    by_task[task].push_back(tokenizer.encode(*chat->render({.messages = j["messages"], .tools = {}}), {.add_special = false}));
+    by_task[task].push_back(tokenizer.encode(*chat->render({.messages = j["messages"]}), {.add_special = false}));
   }
   std::vector<std::vector<int>> out;
   for (std::size_t i = 0; out.empty() || i < by_task.begin()->second.size(); ++i) {
