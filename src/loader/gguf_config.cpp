@@ -15,9 +15,11 @@ using nlohmann::json;
 const GgufArchName& arch_of(const GgufMetadata& m) {
   const std::string name = m.get_text("general.architecture");
   std::string known;
+  std::string_view last;  // models of one name stand side by side
   for (const GgufArchName& a : kGgufArchs) {
     if (a.file == name) return a;
-    known += (known.empty() ? "" : ", ") + std::string(a.file);
+    if (a.file != last) known += (known.empty() ? "" : ", ") + std::string(a.file);
+    last = a.file;
   }
   throw Error("{}: architecture \"{}\" is not supported in GGUF ({} are)", m.origin(), name, known);
 }

@@ -136,7 +136,7 @@ TEST(GgufReader, RefusesOddModels) {
     }
     return error_of([&] { Checkpoint::open(folder / "m.gguf"); });
   };
-  EXPECT_THAT(error([](GgufWriter& w) { w.set("general.architecture", std::string_view("bert")); }), HasSubstr("architecture \"bert\" is not supported in GGUF (llama, qwen2"));
+  EXPECT_THAT(error([](GgufWriter& w) { w.set("general.architecture", std::string_view("bert")); }), HasSubstr("architecture \"bert\" is not supported in GGUF (llama, smollm3, qwen2"));
   EXPECT_THAT(error([](GgufWriter& w) { w.set("llama.block_count", std::int64_t{100}); }), HasSubstr("100 blocks"));
   EXPECT_THAT(error([](GgufWriter& w) { w.set("llama.attention.key_length", std::int64_t{8}); }), HasSubstr("tensor blk.0.attn_q.weight [8, 8]: expected 16 rows"));
   EXPECT_THAT(error([](GgufWriter& w) { w.set("llama.attention.head_count", std::int64_t{0}); }), HasSubstr("head_count is 0"));
