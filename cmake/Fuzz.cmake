@@ -30,6 +30,6 @@ function(strata_fuzz name)
     "-DCLANG=${STRATA_FUZZ_CLANG}" "-DCCACHE=${CCACHE}" "-DINCLUDE=${PROJECT_SOURCE_DIR}/src" "-DSOURCES=${sources}"
     "-DLIBRARIES=${ARG_LIBRARIES}" -DCORPUS=${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS} -DSECONDS=${ARG_SECONDS}
     -DMAX_BYTES=${ARG_MAX_BYTES} -DWORK=${CMAKE_CURRENT_BINARY_DIR}/${name} -P ${PROJECT_SOURCE_DIR}/cmake/RunFuzz.cmake)
-  math(EXPR timeout "${ARG_SECONDS} + 300")
+  math(EXPR timeout "${ARG_SECONDS} + 600")
   set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT ${timeout} LABELS fuzz SKIP_REGULAR_EXPRESSION "SKIPPED: ")
 endfunction()
