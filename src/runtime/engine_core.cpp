@@ -147,7 +147,7 @@ void EngineCore::restore_cache() {
 void EngineCore::save_cache() {
   if (options_.cache_file.empty() || !options_.prefix_cache) return;
   try {
-    // Roots of adapters name a load of this process: "adapter\nsalt".
+    // Roots of adapters name a load of this process: "adapter#generation\nsalt".
     const int pages = strata::save_cache(options_.cache_file, fingerprint(), residency_.cache(), pools_.views(), *ops_,
                                          [](const std::string& root) { return root.starts_with('\n'); });
     log::info("prefix cache: {} pages saved to {}", pages, options_.cache_file.string());
