@@ -36,7 +36,7 @@ test: deps python
 	@mkdir -p build
 	@cmake --preset $(PRESET) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset $(PRESET) -j $(JOBS)
-	@ctest --test-dir $(BUILD) --output-on-failure
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 asan:
 	@$(MAKE) test PRESET=cpu-asan

@@ -19,7 +19,7 @@ set(objects "")
 foreach(source ${SOURCES})
   string(SHA1 hash ${source})
   set(object ${WORK}/objects/${hash}.o)
-  execute_process(COMMAND ${CCACHE} ${CLANG} -std=c++20 -O1 -g -fno-omit-frame-pointer
+  execute_process(COMMAND ${CCACHE} ${CLANG} -std=c++20 -O1 -gline-tables-only -fno-omit-frame-pointer
                           -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -I${INCLUDE}
                           -c ${source} -o ${object} RESULT_VARIABLE failed)
   if(failed)

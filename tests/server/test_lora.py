@@ -11,9 +11,10 @@ ADAPTERS = ROOT / "models/tiny-hybrid/lora"
 
 @pytest.fixture(scope="module")
 def adapted(start):
-    # One slot, so that the two adapters take turns in it; drafts and prefix cache on.
+    # One slot, so that the two adapters take turns in it; drafts (a fixed number: how many pay is a matter of
+    # the machine) and prefix cache on.
     return start("--lora", f"bracket={ADAPTERS / 'bracket'}", "--lora", f"polite={ADAPTERS / 'polite'}", "--max-loras", 1,
-                 "--speculate", "mtp", "--max-sequences", 16)
+                 "--speculate", "mtp", "--draft-tokens", 2, "--max-sequences", 16)
 
 
 def text_of(answer):
