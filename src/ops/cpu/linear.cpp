@@ -13,9 +13,11 @@ using cpu::kGroupPanels;
 void check_linear(const Tensor& out, const Tensor& x, const Weight& w, const Tensor& bias) {
   STRATA_CHECK(w.shape.rank() == 2, "linear: weight {} is not a matrix", w.shape.to_string());
   STRATA_CHECK(x.row_size() == w.inputs(), "linear inputs: x {}, weight {}", x.row_size(), w.inputs());
-  STRATA_CHECK(out.row_size() == w.outputs(), "linear outputs: out {}, weight {}", out.row_size(), w.outputs());
+  STRATA_CHECK(out.row_size() == w.outputs(), "linear outputs: out {}, weight {}", out.row_size(),
+               w.outputs());
   STRATA_CHECK(out.rows() == x.rows(), "linear rows: out {}, x {}", out.rows(), x.rows());
-  STRATA_CHECK(bias.empty() || bias.elements() == w.outputs(), "linear bias: {}, outputs {}", bias.elements(), w.outputs());
+  STRATA_CHECK(bias.empty() || bias.elements() == w.outputs(), "linear bias: {}, outputs {}", bias.elements(),
+               w.outputs());
 }
 
 }  // namespace
@@ -44,9 +46,11 @@ void CpuOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   const cpu::MatrixView matrix(w, bias);
   const cpu::LeftRows left(kernels_, *threads_, arena(), w.dtype, w.inputs(), xs, rows);
 
-  // One row: pieces of 8 panels, fewer when that leaves threads idle. More rows: a group of panels by a block of rows.
+  // One row: pieces of at most 8 panels, small enough that no thread is left to wait for the last. More rows:
+  // a group of panels by a block of rows.
   const std::int64_t panels = matrix.panels();
-  const std::int64_t wide = rows > 1 ? kGroupPanels : std::clamp<std::int64_t>(panels / (threads_->size() * 4), 1, 8);
+  const std::int64_t wide =
+      rows > 1 ? kGroupPanels : std::clamp<std::int64_t>(panels / (threads_->size() * 8), 1, 8);
   const std::int64_t groups = (panels + wide - 1) / wide, blocks = (rows + kBlockRows - 1) / kBlockRows;
   threads_->parallel_for(groups * blocks, [&](std::int64_t piece) {
     const std::int64_t row = piece / groups * kBlockRows, panel = piece % groups * wide;

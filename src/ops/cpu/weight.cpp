@@ -6,6 +6,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/matrix_rows.h"
 #include "ops/cpu/quant_layout.h"
+#include "ops/cpu/quant_pack.h"
 
 namespace strata {
 namespace {
@@ -22,7 +23,8 @@ void read_as(const MatrixRows& rows, std::int64_t row, DType type, std::byte* to
     if (type == DType::kF32) {
       std::memcpy(to + k * 4, scratch + k, 4);
     } else {
-      const std::uint16_t bits = type == DType::kBF16 ? to_bfloat16(scratch[k]).bits : float_to_half(scratch[k]);
+      const std::uint16_t bits =
+          type == DType::kBF16 ? to_bfloat16(scratch[k]).bits : float_to_half(scratch[k]);
       std::memcpy(to + k * 2, &bits, 2);
     }
   }
@@ -37,23 +39,33 @@ void interleave(const std::byte* from, DType type, std::int64_t inputs, int lane
 }
 
 // Rows [row, row + count) become one panel; what lies beyond stays zero.
-void pack_panel(const MatrixRows& rows, std::int64_t row, int count, DType type, std::byte* panel, float* scales) {
+void pack_panel(const MatrixRows& rows, std::int64_t row, int count, DType type, std::byte* panel,
+                float* scales) {
+  const std::size_t stride = bytes_of(type, rows.inputs());
   std::vector<float> scratch(static_cast<std::size_t>(rows.inputs()));
-  std::vector<std::byte> elements(bytes_of(type, rows.inputs()));
+  std::vector<std::byte> elements(stride * static_cast<std::size_t>(count));
   for (int lane = 0; lane < count; ++lane) {
-    read_as(rows, row + lane, type, elements.data(), scratch.data());
-    if (is_block_type(type)) {
-      cpu::pack_quant_lane(type, elements.data(), rows.inputs(), lane, panel);
-      continue;
-    }
+    std::byte* to = elements.data() + static_cast<std::size_t>(lane) * stride;
+    read_as(rows, row + lane, type, to, scratch.data());
+    if (is_block_type(type)) continue;
     switch (info(type).block_bytes) {
-      case 1: interleave<std::uint8_t>(elements.data(), type, rows.inputs(), lane, panel); break;
-      case 2: interleave<std::uint16_t>(elements.data(), type, rows.inputs(), lane, panel); break;
-      default: interleave<float>(elements.data(), type, rows.inputs(), lane, panel); break;
+      case 1:
+        interleave<std::uint8_t>(to, type, rows.inputs(), lane, panel);
+        break;
+      case 2:
+        interleave<std::uint16_t>(to, type, rows.inputs(), lane, panel);
+        break;
+      default:
+        interleave<float>(to, type, rows.inputs(), lane, panel);
+        break;
     }
     for (std::int64_t b = 0; scales != nullptr && b < cpu::scale_blocks(rows.inputs()); ++b) {
       scales[b * kPanelOutputs + lane] = rows.scale(row + lane, b * cpu::kScaleBlock);
     }
+  }
+  if (is_block_type(type)) {
+    cpu::pack_quant_panel(type, elements.data(), static_cast<std::int64_t>(stride), count, rows.inputs(),
+                          panel);
   }
 }
 
@@ -71,7 +83,8 @@ DType packed_type(const MatrixRows& rows, std::optional<DType> wanted) {
   return type;
 }
 
-// A plain matrix cut where the type of its pieces changes: quantised files give matrices that are fused different types.
+// A plain matrix cut where the type of its pieces changes: quantised files give matrices that are fused
+// different types.
 std::vector<HostMatrix> parts_by_type(const HostMatrix& matrix) {
   std::vector<HostMatrix> parts;
   if (matrix.experts != 0) return parts;
@@ -98,8 +111,10 @@ Weight CpuOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   w.shape = matrix.experts == 0 ? Shape{outputs, rows.inputs()} : Shape{experts, outputs, rows.inputs()};
 
   const std::int64_t panels = cpu::panels_of(outputs);
-  const std::size_t bytes = cpu::packed_panel_bytes(w.dtype, rows.inputs()), all = bytes * static_cast<std::size_t>(experts * panels);
-  const std::int64_t scales = w.dtype == DType::kF8E4M3 ? cpu::scale_blocks(rows.inputs()) * kPanelOutputs : 0;
+  const std::size_t bytes = cpu::packed_panel_bytes(w.dtype, rows.inputs()),
+                    all = bytes * static_cast<std::size_t>(experts * panels);
+  const std::int64_t scales =
+      w.dtype == DType::kF8E4M3 ? cpu::scale_blocks(rows.inputs()) * kPanelOutputs : 0;
   w.storage = allocate(all + static_cast<std::size_t>(experts * panels * scales) * sizeof(float));
   w.data = w.storage.view(DType::kU8, {static_cast<std::int64_t>(all)});
   if (scales > 0) w.scales = w.storage.view(DType::kF32, {experts * panels, scales}, all);
@@ -107,7 +122,8 @@ Weight CpuOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   threads_->parallel_for(experts * panels, [&](std::int64_t i) {
     const std::int64_t expert = i / panels, first = i % panels * kPanelOutputs;
     const auto count = static_cast<int>(std::min<std::int64_t>(kPanelOutputs, outputs - first));
-    pack_panel(rows, expert * outputs + first, count, w.dtype, w.data.raw() + static_cast<std::size_t>(i) * bytes,
+    pack_panel(rows, expert * outputs + first, count, w.dtype,
+               w.data.raw() + static_cast<std::size_t>(i) * bytes,
                scales > 0 ? w.scales.row<float>(i) : nullptr);
   });
   return w;
