@@ -14,7 +14,8 @@ GgufVocabulary gguf_vocabulary(const GgufMetadata& m) {
   for (const std::string_view t : m.get_texts(key("tokens"))) v.tokens.emplace_back(t);
   const std::size_t count = v.tokens.size();
   const auto check = [&](const char* name, std::size_t found) {
-    if (found != count) throw Error("{}: {} has {} entries for {} tokens", m.origin(), key(name), found, count);
+    if (found != count)
+      throw Error("{}: {} has {} entries for {} tokens", m.origin(), key(name), found, count);
   };
   if (m.has(key("token_type"))) {
     for (const std::int64_t t : m.get_ints(key("token_type"))) {
@@ -34,7 +35,8 @@ GgufVocabulary gguf_vocabulary(const GgufMetadata& m) {
     if (!m.has(key(name))) return std::nullopt;
     const std::int64_t value = m.get_int(key(name));
     if (value == -1 || value == 0xffffffff) return std::nullopt;  // how files write none
-    if (value < 0 || value >= static_cast<std::int64_t>(count)) throw Error("{}: {} is {} of {} tokens", m.origin(), key(name), value, count);
+    if (value < 0 || value >= static_cast<std::int64_t>(count))
+      throw Error("{}: {} is {} of {} tokens", m.origin(), key(name), value, count);
     return static_cast<int>(value);
   };
   v.bos = id("bos_token_id");
@@ -42,6 +44,7 @@ GgufVocabulary gguf_vocabulary(const GgufMetadata& m) {
   if (m.has(key("add_bos_token"))) v.add_bos = m.get_bool(key("add_bos_token"));
   if (m.has(key("add_eos_token"))) v.add_eos = m.get_bool(key("add_eos_token"));
   if (m.has(key("add_space_prefix"))) v.add_space_prefix = m.get_bool(key("add_space_prefix"));
+  if (m.has(key("precompiled_charsmap"))) v.has_charsmap = !m.get_ints(key("precompiled_charsmap")).empty();
   v.end_tokens = gguf_end_tokens(m);
   if (m.has("tokenizer.chat_template")) v.chat_template = m.get_text("tokenizer.chat_template");
   return v;

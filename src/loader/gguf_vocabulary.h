@@ -21,6 +21,7 @@ struct GgufVocabulary {
   std::optional<int> bos, eos;
   std::optional<bool> add_bos, add_eos;  // absent: the model's kind decides
   bool add_space_prefix = true;
+  bool has_charsmap = false;  // a compiled map that SentencePiece rewrites texts by before it cuts them
   std::vector<int> end_tokens;  // any of which ends an answer
   std::optional<std::string> chat_template;
 };

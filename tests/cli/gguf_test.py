@@ -4,6 +4,7 @@
 usage: gguf_test.py STRATA SOURCE
 """
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,27 @@ TINY = SOURCE / "models/tiny-hybrid"
 
 def strata(*args, stdin=""):
     return subprocess.run([STRATA, *map(str, args)], capture_output=True, text=True, input=stdin, timeout=300, check=False)
+
+
+def unigram_file(charsmap):
+    """A GGUF file of nothing but a Unigram vocabulary."""
+
+    def text(t):
+        return struct.pack("<Q", len(t.encode())) + t.encode()
+
+    def array(kind, items):
+        return struct.pack("<IIQ", 9, kind, len(items)) + b"".join(items)
+
+    tokens, scores, types = ["<unk>", "</s>", "\u2581", "\u2581ab", "a", "b"], [0, 0, -3, -1, -4, -4], [2, 3, 1, 1, 1, 1]
+    pairs = [
+        text("tokenizer.ggml.model") + struct.pack("<I", 8) + text("t5"),
+        text("tokenizer.ggml.tokens") + array(8, [text(t) for t in tokens]),
+        text("tokenizer.ggml.scores") + array(6, [struct.pack("<f", s) for s in scores]),
+        text("tokenizer.ggml.token_type") + array(5, [struct.pack("<i", t) for t in types]),
+        text("tokenizer.ggml.eos_token_id") + struct.pack("<II", 4, 1),
+        text("tokenizer.ggml.precompiled_charsmap") + array(0, [bytes([b]) for b in charsmap]),
+    ]
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + b"".join(pairs)
 
 
 class Quantize(unittest.TestCase):
@@ -50,6 +72,25 @@ class Quantize(unittest.TestCase):
             got = strata("tokenize", *flags, "--model", self.file, stdin=text)
             self.assertEqual((got.returncode, got.stdout), (0, want.stdout), got.stderr)
             self.assertGreater(len(want.stdout.split()), 15)
+
+    def test_texts_are_normalised_as_the_published_tokenizer_does(self):
+        # Qwen's tokenizer.json says NFC; GGUF has no key for it. A letter and its mark, a Hangul syllable in parts, an Angstrom sign.
+        self.quantize("q8_0")
+        for apart, together in (("cafe\u0301", "caf\u00e9"), ("\u1112\u1161\u11ab", "\ud55c"), ("\u212b", "\u00c5")):
+            want = strata("tokenize", stdin=together)
+            for flags in ([], ["--model", self.file]):
+                got = strata("tokenize", *flags, stdin=apart)
+                self.assertEqual((got.returncode, got.stdout), (0, want.stdout), got.stderr)
+
+    def test_a_vocabulary_with_a_character_map_is_refused(self):
+        for charsmap, status in ((b"", 0), (bytes(8), 1)):
+            self.file.write_bytes(unigram_file(charsmap))
+            run = strata("tokenize", "--model", self.file, stdin="ab")
+            self.assertEqual(run.returncode, status, run.stderr)
+            if status:
+                self.assertIn("m.gguf: tokenizer.ggml.precompiled_charsmap is not supported", run.stderr)
+            else:
+                self.assertEqual(run.stdout.split(), ["3", "1"])
 
     def test_load_time_quantisation(self):
         run = strata("run", "--weights", "q8_0", "What is 12 + 30?")
