@@ -1,7 +1,7 @@
 #include "cli/backend.h"
 
 #include "base/error.h"
-#include "ops/cpu/cpu_ops.h"
+#include "cli/timed_ops.h"
 #ifdef STRATA_CUDA
 #include "ops/cuda/make_cuda_ops.h"
 #endif
@@ -9,7 +9,10 @@
 namespace strata {
 
 std::shared_ptr<Ops> make_backend(const BackendFlags& flags) {
-  if (flags.name == "cpu") return std::make_shared<CpuOps>(CpuOptions{.threads = flags.threads});
+  const CpuOptions options{.threads = flags.threads};
+  if (flags.name == "cpu" && flags.times != nullptr) return std::make_shared<TimedOps>(options, *flags.times);
+  if (flags.name == "cpu") return std::make_shared<CpuOps>(options);
+  if (flags.times != nullptr) throw Error("ops are timed on the CPU only");
   if (flags.name != "cuda") throw Error("--backend must be cpu or cuda, is '{}'", flags.name);
 #ifdef STRATA_CUDA
   return make_cuda_ops({.activation = flags.f32 ? DType::kF32 : DType::kBF16, .dummy_weights = flags.dummy});

@@ -8,6 +8,7 @@
 #include "cli/bench_url.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "cli/timed_ops.h"
 #include "runtime/batch_builder.h"
 #include "runtime/memory_pools.h"
 #include "runtime/padding.h"
@@ -20,7 +21,7 @@ namespace {
 struct BenchFlags {
   UrlBenchFlags url;
   ModelFlags model;
-  bool json = false;
+  bool json = false, ops = false;
   std::vector<int> batches = {1, 4, 16}, contexts = {128, 1024};
   int prefill = 512, repeat = 9;
 };
@@ -65,12 +66,12 @@ double measure_bandwidth(int threads) {
 // Runs the model directly: `batch` sequences of `context` computed tokens each.
 class Subject {
  public:
-  // `rows`: of one sequence in a step, at most.
+  // `rows`: of one sequence in a step, at most; `context`: tokens of a sequence in the end.
   Subject(const LoadedModel& loaded, int batch, int context, int rows)
       : model_(*loaded.model), ops_(*loaded.ops), batch_(batch),
-        pages_each_((context + 512 + kPageTokens - 1) / kPageTokens),
+        pages_each_((context + kPageTokens - 1) / kPageTokens),
         pools_(model_.states(), {.pages = batch * pages_each_, .slots = batch + 1, .tapes = 0}, ops_.activation(), ops_),
-        runner_(ops_, limits(batch, rows, context + 512)) {}
+        runner_(ops_, limits(batch, rows, context)) {}
 
   // `rows` tokens of every sequence from `start` on; seconds.
   double step(int rows, int start) {
@@ -114,7 +115,28 @@ double memory_bytes(const Model& m, DType kv_dtype, int batch, int context) {
          2.0 * static_cast<double>(MemoryPools::slot_bytes(specs)) * batch;
 }
 
+// What each op took of `steps` steps, the longest first; adds to `out` in JSON.
+void report_ops(const OpTimes& times, int steps, double bandwidth, bool json, nlohmann::ordered_json& out) {
+  std::vector<std::pair<std::string_view, OpTime>> sorted(times.begin(), times.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  const double all = std::accumulate(sorted.begin(), sorted.end(), 0.0, [](double sum, const auto& t) { return sum + t.second.seconds; });
+  if (!json) std::printf("  %-16s %8s %10s %8s %10s %10s\n", "op", "calls", "ms a step", "of step", "of memory", "Gop/s");
+  for (const auto& [name, t] : sorted) {
+    const double memory = t.bytes / t.seconds / bandwidth, rate = t.operations / t.seconds;
+    if (json) {
+      out["ops"].push_back({{"name", name}, {"calls", t.calls / steps}, {"seconds", t.seconds / steps}, {"share_of_bandwidth", memory}, {"operations_per_second", rate}});
+      continue;
+    }
+    std::printf("  %-16s %8.0f %10.3f %7.1f%%", std::string(name).c_str(), static_cast<double>(t.calls) / steps, t.seconds / steps * 1e3, 100 * t.seconds / all);
+    if (t.bytes > 0) std::printf(" %9.0f%%", 100 * memory);
+    if (rate > 0) std::printf(" %10.1f", rate * 1e-9);
+    std::printf("\n");
+  }
+}
+
 int bench(BenchFlags& f) {
+  OpTimes op_times;
+  if (f.ops) f.model.backend.times = &op_times;
   const LoadedModel loaded = load_model(f.model);
   const int threads = f.model.backend.threads > 0 ? f.model.backend.threads : static_cast<int>(std::thread::hardware_concurrency());
   const bool host = loaded.ops->device() == Device::kCpu;  // elsewhere neither bandwidth nor what is read of weights is known
@@ -126,18 +148,21 @@ int bench(BenchFlags& f) {
     std::vector<double> times;
     Subject subject(loaded, 1, f.prefill, f.prefill);
     subject.step(f.prefill, 0);
+    op_times.clear();
     for (int i = 0; i < f.repeat; ++i) times.push_back(subject.step(f.prefill, 0));
     const double rate = f.prefill / median(times);
     out["prefill"] = {{"tokens", f.prefill}, {"tokens_per_second", rate}};
     if (!f.json) std::printf("prefill of %d tokens: %.0f tokens/s\n", f.prefill, rate);
+    if (f.ops) report_ops(op_times, f.repeat, bandwidth, f.json, out["prefill"]);
   }
   if (!f.json) std::printf("%6s %8s %12s %14s %12s %10s\n", "batch", "context", "ms a step", "tokens/s", "MB a step", "of memory");
   for (const int context : f.contexts) {
     for (const int batch : f.batches) {
-      Subject subject(loaded, batch, context, 256);
+      const int steps = 5 * f.repeat;
+      Subject subject(loaded, batch, context + steps, 256);
       for (int at = 0; at < context; at += 256) subject.step(std::min(256, context - at), at);
       std::vector<double> times;
-      const int steps = 5 * f.repeat;
+      op_times.clear();
       const std::uint64_t read = loaded.ops->weight_bytes_read();
       for (int i = 0; i < steps; ++i) times.push_back(subject.step(1, context + i));
       const double weights = static_cast<double>(loaded.ops->weight_bytes_read() - read) / steps;
@@ -145,6 +170,7 @@ int bench(BenchFlags& f) {
       out["decode"].push_back({{"batch", batch}, {"context", context}, {"seconds", t}, {"tokens_per_second", batch / t},
                                {"bytes", bytes}, {"share_of_bandwidth", share}});
       if (!f.json) std::printf("%6d %8d %12.3f %14.0f %12.1f %9.0f%%\n", batch, context, t * 1e3, batch / t, bytes / 1e6, share * 100);
+      if (f.ops) report_ops(op_times, steps, bandwidth, f.json, out["decode"].back());
     }
   }
   if (f.json) std::printf("%s\n", out.dump().c_str());
@@ -158,6 +184,7 @@ Command add_bench_command(CLI::App& root) {
   auto f = std::make_shared<BenchFlags>();
   add_model_flags(*app, f->model);
   app->add_flag("--json", f->json, "Print one JSON object");
+  app->add_flag("--ops", f->ops, "Also say what each op takes of a step (CPU)");
   app->add_option("--batches", f->batches, "Batch sizes to decode with")->check(CLI::PositiveNumber)->delimiter(',');
   app->add_option("--contexts", f->contexts, "Tokens before the decoded one")->check(CLI::PositiveNumber)->delimiter(',');
   app->add_option("--prefill", f->prefill, "Tokens of the prefill")->check(CLI::PositiveNumber);

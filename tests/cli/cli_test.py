@@ -149,6 +149,19 @@ class Bench(unittest.TestCase):
         self.assertGreater(result["memory_bytes_per_second"], 1e8)
         self.assertGreater(result["decode"][0]["bytes"], 1e6)
 
+    def test_says_what_each_op_takes(self):
+        run = strata("bench", "--json", "--ops", "--batches", "1", "--contexts", "64", "--repeat", "1", "--prefill", "64")
+        result = json.loads(run.stdout)
+        for step in (result["prefill"], result["decode"][0]):
+            ops = {op["name"]: op for op in step["ops"]}
+            self.assertLessEqual({"linear", "attention", "gated_delta", "add_rms_norm"}, set(ops))
+            self.assertGreater(ops["linear"]["operations_per_second"], 0)
+            self.assertGreater(ops["linear"]["share_of_bandwidth"], 0)
+
+    def test_decodes_for_as_long_as_asked(self):
+        run = strata("bench", "--batches", "1", "--contexts", "64", "--repeat", "110", "--prefill", "1")  # 550 steps
+        self.assertEqual(run.returncode, 0, run.stderr)
+
     def test_dummy_weights_need_a_configuration_only(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(SOURCE / "tests/golden/qwen3_5_moe/config.json", folder)
