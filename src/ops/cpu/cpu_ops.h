@@ -6,6 +6,7 @@
 
 #include "ops/cpu/products.h"
 #include "ops/cpu/thread_pool.h"
+#include "ops/cpu/weight_heap.h"
 #include "ops/ops.h"
 
 namespace strata {
@@ -74,6 +75,7 @@ class CpuOps : public Ops {
   std::unique_ptr<ThreadPool> threads_;
   bool scalar_;
   cpu::ProductKernels kernels_;
+  cpu::WeightHeap weight_heap_;
   std::deque<Buffer> vectors_;  // what load_vector handed out
 };
 

@@ -115,7 +115,7 @@ Weight CpuOps::load(const HostMatrix& matrix, std::optional<DType> type) {
                     all = bytes * static_cast<std::size_t>(experts * panels);
   const std::int64_t scales =
       w.dtype == DType::kF8E4M3 ? cpu::scale_blocks(rows.inputs()) * kPanelOutputs : 0;
-  w.storage = allocate(all + static_cast<std::size_t>(experts * panels * scales) * sizeof(float));
+  w.storage = weight_heap_.allocate(all + static_cast<std::size_t>(experts * panels * scales) * sizeof(float));
   w.data = w.storage.view(DType::kU8, {static_cast<std::int64_t>(all)});
   if (scales > 0) w.scales = w.storage.view(DType::kF32, {experts * panels, scales}, all);
 
