@@ -46,16 +46,28 @@ void CpuOps::linear(Tensor out, Tensor x, const Weight& w, Tensor bias) {
   const cpu::MatrixView matrix(w, bias);
   const cpu::LeftRows left(kernels_, *threads_, arena(), w.dtype, w.inputs(), xs, rows);
 
-  // One row: pieces of at most 8 panels, small enough that no thread is left to wait for the last. More rows:
-  // a group of panels by a block of rows.
   const std::int64_t panels = matrix.panels();
-  const std::int64_t wide =
-      rows > 1 ? kGroupPanels : std::clamp<std::int64_t>(panels / (threads_->size() * 8), 1, 8);
-  const std::int64_t groups = (panels + wide - 1) / wide, blocks = (rows + kBlockRows - 1) / kBlockRows;
+  if (rows == 1) {
+    // Memory bounds it: long pieces, which stream, then shorter ones down to a panel, so that no thread waits
+    // for another's.
+    const std::int64_t shares = 2 * threads_->size();
+    std::int64_t* first = make({panels + 1}, DType::kI64).data<std::int64_t>();
+    std::int64_t pieces = 0;
+    for (std::int64_t at = 0; at < panels; at += std::max<std::int64_t>((panels - at) / shares, 1))
+      first[pieces++] = at;
+    first[pieces] = panels;
+    threads_->parallel_for(pieces, [&](std::int64_t i) {
+      left.multiply(matrix, 0, 1, first[i], first[i + 1] - first[i], outs);
+    });
+    return;
+  }
+  const std::int64_t groups = (panels + kGroupPanels - 1) / kGroupPanels,
+                     blocks = (rows + kBlockRows - 1) / kBlockRows;
   threads_->parallel_for(groups * blocks, [&](std::int64_t piece) {
-    const std::int64_t row = piece / groups * kBlockRows, panel = piece % groups * wide;
+    const std::int64_t row = piece / groups * kBlockRows, panel = piece % groups * kGroupPanels;
     const auto count = static_cast<int>(std::min<std::int64_t>(kBlockRows, rows - row));
-    left.multiply(matrix, row, count, panel, std::min(wide, panels - panel), outs + row);
+    left.multiply(matrix, row, count, panel, std::min<std::int64_t>(kGroupPanels, panels - panel),
+                  outs + row);
   });
 }
 
