@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/quant_layout.h"
 #include "ops/test_matrix.h"
 #include "tensor/quant.h"
 
@@ -119,6 +120,31 @@ TEST_P(QuantLinear, ExtremeRowsAreHandled) {
     EXPECT_EQ(out.row(0)[j], 0);
     EXPECT_TRUE(std::isfinite(out.row(1)[j]));
     EXPECT_NEAR(out.row(2)[j], 0, 1e-30);
+  }
+}
+
+// The largest sums that integers must hold: every code of a row the same, least and greatest among them.
+TEST_P(QuantLinear, ExtremeCodesAreSummedExactly) {
+  const cpu::QuantLayout layout = cpu::quant_layout(GetParam());
+  const std::int64_t k = 512;
+  const Quantised w = quantised(GetParam(), 16, k, 1);
+  const Weight packed = ops_.load(HostMatrix(w.blocks.tensor), {});
+  Owned x(DType::kF32, {9, k});
+  for (std::int64_t r = 0; r < 9; ++r) {
+    for (std::int64_t i = 0; i < k; ++i) x.row(r)[i] = r < 3 ? 1.0F : r < 6 ? -1.0F : i % 2 == 0 ? 1.0F : -1.0F;
+  }
+  CpuOps scalar({.threads = 1, .scalar = true});
+  for (const int byte : {0x00, 0x7F, 0x80, 0xFF}) {
+    for (std::int64_t at = 0; at < packed.data.elements(); at += layout.unit_bytes()) {
+      std::memset(packed.data.raw() + at + layout.scale_bytes(), byte, static_cast<std::size_t>(layout.unit_bytes() - layout.scale_bytes()));
+    }
+    const Owned want = run(scalar, x.tensor, packed);
+    for (const CpuIsa isa : kSets) {
+      if (!machine_has(isa)) continue;
+      CpuOps other({.threads = 1, .isa = isa});
+      ASSERT_TRUE(same_bits(run(other, x.tensor, packed).tensor, 0, want.tensor, 0, 9)) << static_cast<int>(isa) << " byte " << byte;
+      ASSERT_TRUE(same_bits(run(other, x.tensor.rows_from(4, 1), packed).tensor, 0, want.tensor, 4)) << static_cast<int>(isa) << " byte " << byte;
+    }
   }
 }
 

@@ -73,9 +73,6 @@ inline std::size_t packed_panel_bytes(DType dtype, std::int64_t inputs) {
   return is_block_type(dtype) ? quant_panel_bytes(dtype, inputs) : panel_bytes(dtype, inputs);
 }
 
-// Packs one lane of a panel from its row of GGUF blocks. The panel must be zeros.
-void pack_quant_lane(DType dtype, const std::byte* blocks, std::int64_t inputs, int lane, std::byte* panel);
-
 // Code, and scale and offset, of input k of a lane, and the weight they make: what the scalar bodies and embed read.
 int quant_code(DType dtype, const std::byte* panel, std::int64_t k, int lane);
 struct QuantScale {
