@@ -159,7 +159,7 @@ class Setter {
   void minimax() {
     routed("intermediate_size");
     put("expert_gating_func", kSigmoid);
-    if (c_.has("rotary_dim") && !c_.has("rope_parameters")) copy("rope.dimension_count", "rotary_dim");
+    if (c_.has("rotary_dim") && !c_.get("rope_parameters").has("partial_rotary_factor")) copy("rope.dimension_count", "rotary_dim");
   }
 
   void latent_attention() {

@@ -95,7 +95,7 @@ Json Json::merge(const Json& over, const Json& under) {
   for (const Json* j : {&under, &over}) {
     if (!j->is_object()) j->expected("an object");
     for (const auto& [key, value] : j->value_->items()) {
-      if (!value.is_null()) merged[key] = value;
+      if (!value.is_null() || !merged.contains(key)) merged[key] = value;
     }
   }
   return {std::make_shared<const Value>(std::move(merged)), over.origin_, over.path_};

@@ -25,7 +25,7 @@ class Json {
   // `origin` names the document in errors. Throws Error on bad JSON or UTF-8.
   static Json parse(std::string_view text, const std::string& origin);
   static Json load(const std::filesystem::path& file);
-  // The keys of `over` (nulls left out), and those of `under` that `over` lacks. Both are objects.
+  // The keys of `over`, and those of `under` that `over` lacks or has null. Both are objects.
   static Json merge(const Json& over, const Json& under);
 
   bool is_null() const;

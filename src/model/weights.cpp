@@ -74,7 +74,9 @@ std::string Weights::full(std::string_view name) const {
   return prefix_.empty() ? std::string(name) : prefix_ + "." + std::string(name);
 }
 
-Weights Weights::at(std::string_view name) const { return {checkpoint_, ops_, options_, full(name)}; }
+Weights Weights::at(std::string_view name) const {
+  return {checkpoint_, ops_, options_, full(name), config_};
+}
 
 Norm Weights::norm(std::string_view name, std::int64_t dim, float eps, float add) const {
   return {vector(std::string(name) + ".weight", {dim}, add), eps};
@@ -149,7 +151,7 @@ Linear Weights::fuse(std::vector<LinearPart> parts, std::int64_t inputs, std::op
 }
 
 std::pair<ExpertLinear, ExpertLinear> Weights::split_heads(std::string_view name, int heads, std::int64_t a,
-                                               std::int64_t b, std::int64_t inputs) const {
+                                                           std::int64_t b, std::int64_t inputs) const {
   const std::string file_name = full(name) + ".weight";
   Kept kept;
   HostMatrix first, second;

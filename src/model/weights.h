@@ -30,8 +30,14 @@ std::vector<RowRange> operator+(std::vector<RowRange> a, const std::vector<RowRa
 // prefix. Errors name file and tensor.
 class Weights {
  public:
-  Weights(Checkpoint& checkpoint, Ops& ops, const LoadOptions& options = {}, std::string prefix = "")
-      : checkpoint_(checkpoint), ops_(ops), options_(options), prefix_(std::move(prefix)) {}
+  // `config` is the text model's where it is not the checkpoint's own as it stands.
+  Weights(Checkpoint& checkpoint, Ops& ops, const LoadOptions& options = {}, std::string prefix = "",
+          std::shared_ptr<const Json> config = nullptr)
+      : checkpoint_(checkpoint),
+        ops_(ops),
+        options_(options),
+        prefix_(std::move(prefix)),
+        config_(std::move(config)) {}
 
   Weights at(std::string_view name) const;
   Weights layer(std::int64_t i) const { return at("layers." + std::to_string(i)); }
@@ -40,7 +46,7 @@ class Weights {
   std::optional<Shape> shape_of(std::string_view name) const { return checkpoint_.shape_of(full(name)); }
   Tensor take(std::string_view name, const Shape& shape) const { return checkpoint_.take(full(name), shape); }
   void skip(std::string_view name) const { checkpoint_.skip(full(name)); }
-  const Json& config() const { return checkpoint_.config().text(); }
+  const Json& config() const { return config_ ? *config_ : checkpoint_.config().text(); }
   Ops& ops() const { return ops_; }
 
   // `name`.weight [dim] as f32, + add (1 where the family multiplies by 1 + w).
@@ -74,8 +80,8 @@ class Weights {
 
   // `name`.weight [heads * (a + b), inputs], each head's rows first | second, as two matrices a head: the
   // first turned round [heads, inputs, a], the second as it stands [heads, b, inputs].
-  std::pair<ExpertLinear, ExpertLinear> split_heads(std::string_view name, int heads, std::int64_t a, std::int64_t b,
-                                        std::int64_t inputs) const;
+  std::pair<ExpertLinear, ExpertLinear> split_heads(std::string_view name, int heads, std::int64_t a,
+                                                    std::int64_t b, std::int64_t inputs) const;
 
   // Any other matrix made of host pieces, as the options say.
   Weight pack(const HostMatrix& matrix) const;
@@ -97,6 +103,7 @@ class Weights {
   Ops& ops_;
   LoadOptions options_;
   std::string prefix_;
+  std::shared_ptr<const Json> config_;
 };
 
 }  // namespace strata

@@ -13,6 +13,7 @@ namespace {
 struct Flags {
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;  // RMSNorm of each query and key head
+  bool windows = true;   // else sliding_window is not of this family and means nothing
 };
 
 std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, const Flags& flags,
@@ -78,7 +79,8 @@ Model build(const Weights& w, const Flags& flags) {
   for (int i = 0; i < c.layers; ++i) {
     const Weights layer = w.layer(i);
     add_layer(model, i, "attention",
-              attention(layer, c, flags, window_of(w.config(), i), rotates(w.config(), i) ? rope : nullptr));
+              attention(layer, c, flags, flags.windows ? window_of(w.config(), i) : 0,
+                        rotates(w.config(), i) ? rope : nullptr));
     if (sparse(w.config(), i)) {
       add_layer(model, i, "moe", moe(layer, c));
     } else {
@@ -93,7 +95,10 @@ Model build(const Weights& w, const Flags& flags) {
 
 Model build_llama(const Weights& w) {
   const bool bias = w.config().get_bool("attention_bias", false);
-  return build(w, {.qkv_bias = bias, .out_bias = bias, .mlp_bias = w.config().get_bool("mlp_bias", false)});
+  return build(w, {.qkv_bias = bias,
+                   .out_bias = bias,
+                   .mlp_bias = w.config().get_bool("mlp_bias", false),
+                   .windows = false});
 }
 
 Model build_mistral(const Weights& w) { return build(w, {}); }
@@ -114,37 +119,49 @@ std::vector<Family> decoder_families() {
        {"llama"},
        "Llama 2 and 3 and models shaped like them",
        {"llama3, yarn and linear RoPE"},
-       build_llama},
+       build_llama,
+       "{}",
+       {{"layer_types", "full_attention"}}},
       {"mistral",
        {"MistralForCausalLM", "Mistral3ForConditionalGeneration"},
        {"mistral"},
        "Mistral and Ministral, dense",
        {"sliding window"},
-       build_mistral},
+       build_mistral,
+       R"({"sliding_window": 4096, "num_key_value_heads": 8})",
+       {{"layer_types", "full_attention|sliding_attention"}}},
       {"smollm3",
        {"SmolLM3ForCausalLM"},
        {"smollm3"},
        "SmolLM3",
-       {"layers without positions", "sliding window"},
-       build_llama},
+       {"layers without positions"},
+       build_llama,
+       R"({"no_rope_layer_interval": 4})",
+       {{"layer_types", "full_attention"}, {"use_sliding_window", "false"}}},
       {"qwen2",
        {"Qwen2ForCausalLM"},
        {"qwen2"},
        "Qwen2 and Qwen2.5, dense",
        {"biased q, k, v", "sliding window"},
-       build_qwen2},
+       build_qwen2,
+       R"({"use_sliding_window": false, "max_window_layers": 28})",
+       {{"layer_types", "full_attention|sliding_attention"}}},
       {"qwen3",
        {"Qwen3ForCausalLM"},
        {"qwen3"},
        "Qwen3, dense",
        {"q and k norms", "sliding window"},
-       build_qwen3},
+       build_qwen3,
+       R"({"use_sliding_window": false, "max_window_layers": 28, "head_dim": 128})",
+       {{"layer_types", "full_attention|sliding_attention"}}},
       {"qwen3_moe",
        {"Qwen3MoeForCausalLM"},
        {"qwen3_moe"},
        "Qwen3, mixture of experts",
        {"q and k norms", "MoE"},
-       build_qwen3},
+       build_qwen3,
+       R"({"use_sliding_window": false})",
+       {{"layer_types", "full_attention"}, {"use_sliding_window", "false"}}},
   };
 }
 

@@ -89,7 +89,13 @@ std::vector<Family> gemma3_families() {
            {"gemma3_text", "gemma3"},
            "Gemma 3, dense",
            {"local and global attention", "sliding window", "q and k norms", "norms around sublayers"},
-           build}};
+           build,
+           R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+               "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+               "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131072,
+               "rope_theta": 1000000.0, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+               "tie_word_embeddings": true})",
+           {{"layer_types", "full_attention|sliding_attention"}, {"use_bidirectional_attention", "false"}}}};
 }
 
 }  // namespace strata

@@ -113,16 +113,8 @@ std::unique_ptr<TransformerLayer> feed_forward(const Weights& w, const TextConfi
   return std::make_unique<MoeBesideMlp>(std::move(weights));
 }
 
-void refuse_unsupported(const Json& config) {
-  for (const char* key : {"hidden_size_per_layer_input", "num_kv_shared_layers"}) {
-    if (config.get_int(key, 0) > 0)
-      throw Error("{}: gemma4 with {} = {} is not supported", config.origin(), key, config.get_int(key));
-  }
-}
-
 Model build(const Weights& w) {
   const Json& j = w.config();
-  refuse_unsupported(j);
   TextConfig c(j);
   c.activation = activation_of(j, "hidden_activation");
   Model model;
@@ -153,7 +145,12 @@ std::vector<Family> gemma4_families() {
            "Gemma 4, dense and mixture of experts",
            {"local and global attention", "head sizes per layer", "MoE beside a dense feed-forward",
             "norms around sublayers"},
-           build}};
+           build,
+           R"({"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "tie_word_embeddings": true})",
+           {{"layer_types", "full_attention|sliding_attention"},
+            {"hidden_size_per_layer_input", "0"},
+            {"num_kv_shared_layers", "0"},
+            {"use_bidirectional_attention", "false|vision"}}}};
 }
 
 }  // namespace strata

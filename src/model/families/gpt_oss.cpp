@@ -105,6 +105,12 @@ ExpertLinear experts_by_part(const Weights& w, std::vector<LinearPart> parts, in
   return w.experts(count, std::move(parts), "", inputs, bias);
 }
 
+// Without `layer_types` every other layer is local, the first one too.
+int window(const Json& config, int layer) {
+  if (config.has("layer_types")) return window_of(config, layer);
+  return layer % 2 == 0 ? config.get_int("sliding_window", 0) : 0;
+}
+
 std::unique_ptr<TransformerLayer> attention(const Weights& w, const TextConfig& c, int window,
                                             std::shared_ptr<const Rope> rope) {
   const Weights a = w.at("self_attn");
@@ -155,7 +161,7 @@ Model build(const Weights& w) {
   Model model;
   load_ends(model, w, c);
   for (int i = 0; i < c.layers; ++i) {
-    add_layer(model, i, "attention", attention(w.layer(i), c, window_of(w.config(), i), rope));
+    add_layer(model, i, "attention", attention(w.layer(i), c, window(w.config(), i), rope));
     add_layer(model, i, "moe", moe(w.layer(i), c));
   }
   return model;
@@ -169,7 +175,10 @@ std::vector<Family> gpt_oss_families() {
            {"gpt_oss"},
            "gpt-oss, mixture of experts",
            {"MoE", "attention sinks", "sliding window", "MXFP4"},
-           build}};
+           build,
+           R"({"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-05, "rope_theta": 150000.0,
+               "sliding_window": 128})",
+           {{"layer_types", "full_attention|sliding_attention"}, {"hidden_act", "silu|swish"}}}};
 }
 
 }  // namespace strata

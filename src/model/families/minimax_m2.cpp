@@ -51,7 +51,7 @@ std::unique_ptr<TransformerLayer> moe(const Weights& w, const TextConfig& c) {
 // share.
 std::shared_ptr<const Rope> rope(const Weights& w, const TextConfig& c) {
   const Json& config = w.config();
-  if (config.has("rope_parameters") || !config.has("rotary_dim"))
+  if (config.get("rope_parameters").has("partial_rotary_factor") || !config.has("rotary_dim"))
     return load_rope(config, c.head_dim, w.ops());
   const double share = config.get_float("rotary_dim") / c.head_dim;
   return load_rope(
@@ -80,7 +80,15 @@ std::vector<Family> minimax_families() {
            {"minimax_m2"},
            "MiniMax-M2, mixture of experts",
            {"MoE", "partial RoPE", "sigmoid routing with bias"},
-           build}};
+           build,
+           "{}",
+           {{"layer_types", "full_attention"},
+            {"scoring_func", "sigmoid"},
+            {"use_routing_bias", "true"},
+            {"use_qk_norm", "true"},
+            {"qk_norm_type", "per_layer"},
+            {"attn_type_list", "1"},
+            {"shared_intermediate_size", "0"}}}};
 }
 
 }  // namespace strata

@@ -132,13 +132,18 @@ std::vector<Family> mla_families() {
        {"deepseek_v3"},
        "DeepSeek-V3 and R1 (drafting layers are left out)",
        {"MLA", "MoE", "shared expert", "group-limited sigmoid routing"},
-       build_deepseek},
+       build_deepseek,
+       R"({"n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5, "first_k_dense_replace": 3,
+           "n_shared_experts": 1, "q_lora_rank": 1536})",
+       {{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}},
       {"mistral4",
        {"Mistral4ForCausalLM"},
        {"mistral4"},
        "Mistral 4",
        {"MLA", "MoE", "shared expert", "YaRN"},
-       build_mistral4},
+       build_mistral4,
+       "{}",
+       {{"scoring_func", "softmax"}}},
   };
 }
 

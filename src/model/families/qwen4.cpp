@@ -169,7 +169,11 @@ std::vector<Family> qwen4_families() {
            {"qwen4_exp_text", "qwen4_exp"},
            "Qwen4-Exp: the Qwen hybrid on several residual streams",
            {"hybrid", "MoE", "shared expert", "hyper-connections", "sparse attention", "n-gram embeddings"},
-           build}};
+           build,
+           R"({"partial_rotary_factor": 0.25, "head_dim": 256})",
+           {{"layer_types", "full_attention|qwen_sparse_attention|linear_attention"},
+            {"hidden_act", "silu|swish"},
+            {"indexer_kv_heads", "1"}}}};
 }
 
 }  // namespace strata

@@ -181,25 +181,35 @@ Model build(const Weights& w) {
 }  // namespace
 
 std::vector<Family> qwen_hybrid_families() {
+  const std::string defaults = R"({"partial_rotary_factor": 0.25, "head_dim": 256})";
+  const std::vector<ConfigRule> rules = {{"layer_types", "full_attention|linear_attention"},
+                                         {"hidden_act", "silu|swish"},
+                                         {"mtp_use_dedicated_embeddings", "false"}};
   return {
       {"qwen3_next",
        {"Qwen3NextForCausalLM"},
        {"qwen3_next"},
        "Qwen3-Next: gated delta nets and gated attention",
        {"hybrid", "MoE", "shared expert", "MTP"},
-       build},
+       build,
+       defaults,
+       rules},
       {"qwen3_5",
        {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"},
        {"qwen3_5_text", "qwen3_5"},
        "Qwen3.5, dense: gated delta nets and gated attention",
        {"hybrid", "MTP", "M-RoPE"},
-       build},
+       build,
+       defaults,
+       rules},
       {"qwen3_5_moe",
        {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"},
        {"qwen3_5_moe_text", "qwen3_5_moe"},
        "Qwen3.5, mixture of experts",
        {"hybrid", "MoE", "shared expert", "MTP", "M-RoPE"},
-       build},
+       build,
+       defaults,
+       rules},
   };
 }
 
