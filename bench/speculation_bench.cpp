@@ -1,6 +1,8 @@
-// Decoding with and without drafts side by side: each way keeps an engine of its own at work, and they take turns of a fraction of
-// a second, so that a machine that gets faster or slower favours none. Medians of the turns' rates, and of their ratios to "none".
-//   build/cpu/bench/speculation_bench [--concurrency 1,4,16] [--ways none,mtp:auto] [--tasks story,repeat] [--turns 15] [--states]
+// Decoding with and without drafts side by side: each way keeps an engine of its own at work, and they take
+// turns of a fraction of a second, so that a machine that gets faster or slower favours none. Medians of the
+// turns' rates, and of their ratios to "none".
+//   build/cpu/bench/speculation_bench [--concurrency 1,4,16] [--ways none,mtp:auto] [--tasks story,repeat]
+//   [--turns 15] [--states]
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -44,7 +46,8 @@ std::vector<std::vector<int>> prompts_of(const std::vector<std::string>& tasks) 
     const auto j = nlohmann::ordered_json::parse(line);
     const auto task = j["task"].get<std::string>();
     if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) continue;
-    by_task[task].push_back(tokenizer.encode(*chat->render({.messages = j["messages"]}), {.add_special = false}));
+    by_task[task].push_back(
+        tokenizer.encode(*chat->render({.messages = j["messages"]}), {.add_special = false}));
   }
   std::vector<std::vector<int>> out;
   for (std::size_t i = 0; out.empty() || i < by_task.begin()->second.size(); ++i) {
@@ -68,7 +71,8 @@ EngineOptions options_of(const std::string& way, int concurrency) {
 // An engine that is never idle: for each answer that ends, the next prompt comes in.
 class Way {
  public:
-  Way(const std::string& name, int concurrency, const std::vector<std::vector<int>>& prompts, bool lazy = true)
+  Way(const std::string& name, int concurrency, const std::vector<std::vector<int>>& prompts,
+      bool lazy = true)
       : prompts_(prompts), engine_("tiny-hybrid", options(name, concurrency, lazy)) {
     for (int i = 0; i < concurrency; ++i) submit();
   }
@@ -80,10 +84,12 @@ class Way {
     const auto start = Clock::now();
     for (int ended = 0; ended < answers;) {
       engine_.step();
-      for (; over_ < engine_.answers.size() && engine_.answers[over_].finish != FinishReason::kNone; ++over_) {
+      for (; over_ < engine_.answers.size() && engine_.answers[over_].finish != FinishReason::kNone;
+           ++over_) {
       }
       int running = 0;
-      for (std::size_t i = over_; i < engine_.answers.size(); ++i) running += engine_.answers[i].finish == FinishReason::kNone ? 1 : 0;
+      for (std::size_t i = over_; i < engine_.answers.size(); ++i)
+        running += engine_.answers[i].finish == FinishReason::kNone ? 1 : 0;
       for (; running < concurrency_; ++running, ++ended) submit();
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -108,7 +114,8 @@ class Way {
 void compare_rates(const Options& options, const std::vector<std::vector<int>>& prompts) {
   for (const int concurrency : options.concurrency) {
     std::vector<std::unique_ptr<Way>> ways;
-    for (const std::string& name : options.ways) ways.push_back(std::make_unique<Way>(name, concurrency, prompts));
+    for (const std::string& name : options.ways)
+      ways.push_back(std::make_unique<Way>(name, concurrency, prompts));
     std::vector<std::vector<double>> rates(ways.size()), ratios(ways.size());
     for (int turn = 0; turn < options.turns; ++turn) {
       std::vector<double> of_turn;
@@ -118,10 +125,14 @@ void compare_rates(const Options& options, const std::vector<std::vector<int>>& 
         ratios[i].push_back(of_turn[i] / of_turn[0]);
       }
     }
-    if (concurrency == options.concurrency.front()) std::printf("| at once | drafts | tokens/s | ratio | accepted of drafted | drafts a decode step |\n|---|---|---|---|---|---|\n");
+    if (concurrency == options.concurrency.front())
+      std::printf(
+          "| at once | drafts | tokens/s | ratio | accepted of drafted | drafts a decode step "
+          "|\n|---|---|---|---|---|---|\n");
     for (std::size_t i = 0; i < ways.size(); ++i) {
       const EngineMetrics& m = ways[i]->engine().core().metrics();
-      std::printf("| %d | %s | %.0f | %.2f | %.2f | %.2f |\n", concurrency, options.ways[i].c_str(), median(rates[i]), median(ratios[i]),
+      std::printf("| %d | %s | %.0f | %.2f | %.2f | %.2f |\n", concurrency, options.ways[i].c_str(),
+                  median(rates[i]), median(ratios[i]),
                   m.drafted > 0 ? static_cast<double>(m.accepted) / static_cast<double>(m.drafted) : 0.0,
                   static_cast<double>(m.drafted) / static_cast<double>(m.steps));
     }
@@ -132,8 +143,12 @@ void compare_rates(const Options& options, const std::vector<std::vector<int>>& 
 // Recurrent states a verify step moves, on lazy slots and with a slot for every row.
 void compare_states(const std::vector<std::vector<int>>& prompts) {
   const auto specs = test_model("tiny-hybrid").model->states();
-  const double state = static_cast<double>(MemoryPools::slot_bytes(specs)) / 1e6, row = static_cast<double>(MemoryPools::tape_bytes(specs)) / kTapeRows / 1e6;
-  std::printf("one state: %.2f MB; one row on a tape: %.3f MB\n\n| drafts | slots | states read | states written | MB a sequence and step |\n|---|---|---|---|---|\n", state, row);
+  const double state = static_cast<double>(MemoryPools::slot_bytes(specs)) / 1e6,
+               row = static_cast<double>(MemoryPools::tape_bytes(specs)) / kTapeRows / 1e6;
+  std::printf(
+      "one state: %.2f MB; one row on a tape: %.3f MB\n\n| drafts | slots | states read | states written | "
+      "MB a sequence and step |\n|---|---|---|---|---|\n",
+      state, row);
   for (const int k : {1, 3, 7, 15}) {
     for (const bool lazy : {true, false}) {
       Way way("mtp:" + std::to_string(k), 4, prompts, lazy);
@@ -141,9 +156,12 @@ void compare_states(const std::vector<std::vector<int>>& prompts) {
       const EngineMetrics& m = way.engine().core().metrics();
       // Every step of a sequence draws at least one token, and the accepted ones beside it.
       const double steps = static_cast<double>(m.output_tokens - m.accepted);
-      const double reads = static_cast<double>(m.state_reads) / steps, writes = static_cast<double>(m.state_writes) / steps;
-      const double taped = lazy ? static_cast<double>(m.verify_rows + m.accepted) / steps : 0;  // rows written, rows replayed
-      std::printf("| %d | %s | %.2f | %.2f | %.2f |\n", k, lazy ? "lazy" : "eager", reads, writes, (reads + writes) * state + taped * row);
+      const double reads = static_cast<double>(m.state_reads) / steps,
+                   writes = static_cast<double>(m.state_writes) / steps;
+      const double taped =
+          lazy ? static_cast<double>(m.verify_rows + m.accepted) / steps : 0;  // rows written, rows replayed
+      std::printf("| %d | %s | %.2f | %.2f | %.2f |\n", k, lazy ? "lazy" : "eager", reads, writes,
+                  (reads + writes) * state + taped * row);
     }
   }
 }
@@ -156,7 +174,8 @@ int run(int argc, char** argv) {
       o.states = true;
       continue;
     }
-    if (i + 1 == argc) return std::fprintf(stderr, "%s: a value is missing, or there is no such flag\n", argv[i]), 2;
+    if (i + 1 == argc)
+      return std::fprintf(stderr, "%s: a value is missing, or there is no such flag\n", argv[i]), 2;
     const std::string value = argv[++i];
     if (flag == "--concurrency") {
       o.concurrency.clear();
@@ -172,8 +191,10 @@ int run(int argc, char** argv) {
     }
   }
   const auto prompts = prompts_of(o.tasks);
-  if (o.states) compare_states(prompts);
-  else compare_rates(o, prompts);
+  if (o.states)
+    compare_states(prompts);
+  else
+    compare_rates(o, prompts);
   return 0;
 }
 

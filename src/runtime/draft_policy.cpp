@@ -8,19 +8,21 @@ namespace strata {
 namespace {
 
 constexpr double kBegin = 1.06, kEnd = 1.01, kChange = 1.03;  // of R: see the header
-constexpr int kTrialSteps = 16;        // by turns two steps without drafts and two with
+constexpr int kTrialSteps = 16;  // by turns two steps without drafts and two with
 constexpr int kFirstTrial = 4, kLeastInterval = 32, kMostInterval = 4096;  // steps
-constexpr int kFewSequences = 4;       // drafts begin on trust for so many
+constexpr int kFewSequences = 4;                 // drafts begin on trust for so many
 constexpr double kFewRow = 0.4, kManyRow = 0.9;  // of a step's time, until a trial has measured it
-constexpr double kUnknown = 0.09, kDrift = 0.01; // variance of that; what a trial or another concurrency adds
-constexpr int kRest = 32;              // steps after which a sequence whose drafts fail gets one again
+constexpr double kUnknown = 0.09,
+                 kDrift = 0.01;  // variance of that; what a trial or another concurrency adds
+constexpr int kRest = 32;        // steps after which a sequence whose drafts fail gets one again
 
 }  // namespace
 
 int DraftPolicy::level_of(int sequences) const {
   const int upper = 1 << level_, lower = upper / 2 + 1;
   if (sequences <= 1.125 * upper && sequences >= 0.875 * lower) return level_;
-  return std::min(static_cast<int>(std::bit_width(static_cast<unsigned>(std::max(sequences, 1) - 1))), static_cast<int>(levels_.size()) - 1);
+  return std::min(static_cast<int>(std::bit_width(static_cast<unsigned>(std::max(sequences, 1) - 1))),
+                  static_cast<int>(levels_.size()) - 1);
 }
 
 // From the nearest concurrency with a trial, if there is none here: a row's seconds are taken to be the same.
@@ -39,7 +41,9 @@ DraftPolicy::Estimate DraftPolicy::row(int sequences) const {
 }
 
 // Half of a pass is taken for its rows'.
-double DraftPolicy::pass(int drafting) const { return pass_seconds_ * (0.5 + 0.5 * drafting / pass_drafting_); }
+double DraftPolicy::pass(int drafting) const {
+  return pass_seconds_ * (0.5 + 0.5 * drafting / pass_drafting_);
+}
 
 // A position hardly tried is as good as drafts are on the whole.
 double DraftPolicy::right(int position) const {
@@ -54,7 +58,9 @@ double DraftPolicy::expected(int drafts) const {
   return tokens;
 }
 
-double DraftPolicy::step(int sequences) const { return std::max(fit_.seconds({.sequences = static_cast<double>(sequences)}), 1e-9); }
+double DraftPolicy::step(int sequences) const {
+  return std::max(fit_.seconds({.sequences = static_cast<double>(sequences)}), 1e-9);
+}
 
 double DraftPolicy::gain(int drafts, int sequences, int drafting, double row) const {
   if (drafts == 0 || drafting == 0) return 1;
@@ -81,7 +87,8 @@ void DraftPolicy::begin(int sequences, int followed) {
   sequences_ = sequences;
   level_ = level_of(sequences);
   Level& l = level();
-  if (l.drafts < 0) l = {.drafts = best(sequences, 0), .interval = kLeastInterval, .next_trial = steps_ + kFirstTrial};
+  if (l.drafts < 0)
+    l = {.drafts = best(sequences, 0), .interval = kLeastInterval, .next_trial = steps_ + kFirstTrial};
   if (trial_ > 0 && std::abs(trial_level_ - level_) > 1) {
     trial_ = 0;
     l.next_trial = steps_ + l.interval;
@@ -92,8 +99,10 @@ void DraftPolicy::begin(int sequences, int followed) {
     trial_drafts_ = std::max(l.drafts, 2 * followed < sequences ? 2 : 1);  // more rows are seen better
     trial_rows_ = 0;
   }
-  if (trial_ > 0) now_ = (trial_ - 1) / 2 % 2 == 1 ? trial_drafts_ : 0;
-  else now_ = gain(l.drafts, sequences, followed) < 1 ? 0 : l.drafts;  // no drafts if too few are followed
+  if (trial_ > 0)
+    now_ = (trial_ - 1) / 2 % 2 == 1 ? trial_drafts_ : 0;
+  else
+    now_ = gain(l.drafts, sequences, followed) < 1 ? 0 : l.drafts;  // no drafts if too few are followed
 }
 
 int DraftPolicy::wish(const Sequence& s) const {
@@ -126,7 +135,8 @@ bool DraftPolicy::follow(const Sequence& s, int running, int followed) {
 }
 
 bool DraftPolicy::let_go() const {
-  return options_.reads_prompts && options_.fixed == 0 && !fit_.empty() && trial_ == 0 && level().drafts == 0 && !may_spend();
+  return options_.reads_prompts && options_.fixed == 0 && !fit_.empty() && trial_ == 0 &&
+         level().drafts == 0 && !may_spend();
 }
 
 void DraftPolicy::accepted(Sequence& s, bool wished, int tried, int accepted) {
@@ -150,13 +160,16 @@ void DraftPolicy::finished(const Sequence& s) {
 void DraftPolicy::record(const DraftStep& step) {
   if (options_.fixed > 0) return;
   busy_ += step.forward + step.propose + step.observe;
-  const auto smooth = [](double& mean, double x) { mean = mean == 0 ? x : mean + 0.2 * (std::min(x, 3 * mean) - mean); };
+  const auto smooth = [](double& mean, double x) {
+    mean = mean == 0 ? x : mean + 0.2 * (std::min(x, 3 * mean) - mean);
+  };
   if (step.followed_rows > 0) smooth(head_row_, step.observe / step.followed_rows);
   const bool paying = step.sequences > 0 && level().drafts > 0;
   promised_ = 0;
   if (!paying) {  // what drafts cost less what they saved
     const double token = step.sequences > 0 ? this->step(step.sequences) / step.sequences : 0;
-    spent_ += step.observe + step.propose + step.drafts * std::max(fit_.draft_seconds(), 0.0) - step.accepted * token;
+    spent_ += step.observe + step.propose + step.drafts * std::max(fit_.draft_seconds(), 0.0) -
+              step.accepted * token;
     spent_ = std::max(spent_, 0.0);
   }
   if (step.sequences == 0 || step.prefill_rows > 2 * (step.sequences + step.drafts) + 32) return;
@@ -181,7 +194,8 @@ void DraftPolicy::end_trial() {
   trial_ = 0;
   Level& l = levels_[static_cast<std::size_t>(trial_level_)];
   if (trial_rows_ > 0) {
-    // A row's time is the difference of the two halves of the trial, each a mean of so many steps, over the drafts a sequence.
+    // A row's time is the difference of the two halves of the trial, each a mean of so many steps, over the
+    // drafts a sequence.
     const double half = 0.5 * kTrialSteps, drafts = trial_rows_ / (half * sequences_);
     const double seen = std::clamp(fit_.draft_seconds() * sequences_ / step(sequences_), 0.02, 2.0);
     const double noise = 2 / half * std::pow(fit_.noise() / drafts, 2);

@@ -6,9 +6,9 @@
 namespace strata {
 namespace {
 
-constexpr double kForget = 0.98;    // weight of the past at each step: about the last 50 steps count
-constexpr double kRidge = 1e-6;     // of a term's own square: terms that never vary share what they explain
-constexpr int kSettled = 3;         // steps after which the fit may call a time an outlier
+constexpr double kForget = 0.98;  // weight of the past at each step: about the last 50 steps count
+constexpr double kRidge = 1e-6;   // of a term's own square: terms that never vary share what they explain
+constexpr int kSettled = 3;       // steps after which the fit may call a time an outlier
 
 }  // namespace
 

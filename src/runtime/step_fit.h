@@ -5,9 +5,9 @@
 
 namespace strata {
 
-// seconds = a + b * sequences + c * drafts + e * prefill rows, by exponentially weighted least squares (Haykin, Adaptive Filter
-// Theory: recursive least squares by its normal equations). A time far above what the fit expects is another process's: it counts as
-// one of three standard deviations.
+// seconds = a + b * sequences + c * drafts + e * prefill rows, by exponentially weighted least squares
+// (Haykin, Adaptive Filter Theory: recursive least squares by its normal equations). A time far above what
+// the fit expects is another process's: it counts as one of three standard deviations.
 class StepFit {
  public:
   struct Work {

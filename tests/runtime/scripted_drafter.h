@@ -38,13 +38,18 @@ class ScriptedDrafter final : public Drafter {
 inline int never_wrong(const Sequence&) { return -1; }
 
 inline DrafterFactory scripted(ScriptedDrafter::Text text, ScriptedDrafter::Wrong wrong = never_wrong) {
-  return [text = std::move(text), wrong = std::move(wrong)](Runner&) { return std::make_unique<ScriptedDrafter>(text, wrong); };
+  return [text = std::move(text), wrong = std::move(wrong)](Runner&) {
+    return std::make_unique<ScriptedDrafter>(text, wrong);
+  };
 }
 
 // The answers by turns: request i has answers[i % answers.size()].
-inline DrafterFactory scripted(std::vector<std::vector<int>> answers, ScriptedDrafter::Wrong wrong = never_wrong) {
+inline DrafterFactory scripted(std::vector<std::vector<int>> answers,
+                               ScriptedDrafter::Wrong wrong = never_wrong) {
   auto texts = std::make_shared<std::vector<std::vector<int>>>(std::move(answers));
-  return scripted([texts](const Sequence& s) -> const std::vector<int>& { return (*texts)[s.id % texts->size()]; }, std::move(wrong));
+  return scripted(
+      [texts](const Sequence& s) -> const std::vector<int>& { return (*texts)[s.id % texts->size()]; },
+      std::move(wrong));
 }
 
 }  // namespace strata

@@ -1,6 +1,6 @@
-// Speculative decoding through the whole engine: the cases from the field, each against the run without drafts, bit for bit.
+// Speculative decoding through the whole engine: the cases from the field, each against the run without
+// drafts, bit for bit.
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,7 +63,8 @@ Texts texts(const std::vector<Answer>& answers) {
   return out;
 }
 
-// Case 1: a conversation of three turns and a prompt longer than three pages, with cache and drafts on and off.
+// Case 1: a conversation of three turns and a prompt longer than three pages, with cache and drafts on and
+// off.
 TEST(Speculation, Case1CacheAndDraftsTogether) {
   for (const char* model : {"qwen3_next", "qwen3_5_moe", "tiny-hybrid"}) {
     const int tokens = std::string(model) == "tiny-hybrid" ? 12 : 40;
@@ -94,7 +95,8 @@ TEST(Speculation, Case1CacheAndDraftsTogether) {
   }
 }
 
-// Case 2: a prompt of 2.8 pages with drafts: snapshots only where a state was saved, and resuming from each equals cold.
+// Case 2: a prompt of 2.8 pages with drafts: snapshots only where a state was saved, and resuming from each
+// equals cold.
 TEST(Speculation, Case2SnapshotsAreWhereStatesWereSaved) {
   const auto prompt = test_prompt(179, 2);
   EngineFixture cold("qwen3_next", {});
@@ -111,7 +113,8 @@ TEST(Speculation, Case2SnapshotsAreWhereStatesWereSaved) {
       EXPECT_TRUE(std::equal(entry.tokens.begin(), entry.tokens.end(), all.begin()));
       if (entry.slot >= 0) at.insert(static_cast<int>(entry.tokens.size()));
     }
-    EXPECT_EQ(at, (std::set<int>{128, 192}));  // the last boundary of the prompt, and of the answer: none at 64, which nothing saved
+    EXPECT_EQ(at, (std::set<int>{128, 192}));  // the last boundary of the prompt, and of the answer: none at
+                                               // 64, which nothing saved
     EngineOptions off;
     off.prefix_cache = false;
     EngineFixture fresh("qwen3_next", off);
@@ -126,7 +129,8 @@ TEST(Speculation, Case2SnapshotsAreWhereStatesWereSaved) {
   }
 }
 
-// Case 7: 26 requests in pages for about six, with drafts: preempted and evicted, every answer stays, and so does acceptance.
+// Case 7: 26 requests in pages for about six, with drafts: preempted and evicted, every answer stays, and so
+// does acceptance.
 TEST(Speculation, Case7EvictionUnderDrafts) {
   std::vector<Request> requests;
   for (int i = 0; i < 26; ++i) requests.push_back(endless(test_prompt(40 + 3 * i, 300 + i, 1180), 45));
@@ -149,7 +153,9 @@ TEST(Speculation, Case7EvictionUnderDrafts) {
   o.kv_pages = 12;
   const auto tight = run(o, &full);
   EXPECT_EQ(texts(tight), texts(roomy));
-  const auto rate = [](const Answer& a) { return 100.0 * a.usage.accepted_tokens / std::max(a.usage.drafted_tokens, 1); };
+  const auto rate = [](const Answer& a) {
+    return 100.0 * a.usage.accepted_tokens / std::max(a.usage.drafted_tokens, 1);
+  };
   EXPECT_GT(idle.usage.drafted_tokens, 300);
   EXPECT_NEAR(rate(full), rate(idle), 5);
 }
@@ -171,13 +177,15 @@ TEST(Speculation, Case14APromptsLastChunkOfOneTokenBesideDrafts) {
     std::uint64_t computed = 0, verified = 0;
     while (e.step()) {
       const EngineMetrics& m = e.core().metrics();
-      int begun = 0;  // short prompts with a first token: theirs comes with a chunk of one row, or the step has 16 rows more
+      int begun = 0;  // short prompts with a first token: theirs comes with a chunk of one row, or the step
+                      // has 16 rows more
       for (std::size_t i = 3; i < e.answers.size(); ++i) begun += e.answers[i].tokens.empty() ? 0 : 1;
       seen |= begun > before && m.verify_rows - verified >= 12 && m.computed_tokens - computed <= 16;
       before = begun, computed = m.computed_tokens, verified = m.verify_rows;
     }
     EXPECT_TRUE(seen) << "no step had twelve rows to verify and one of a prompt";
-    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(e.answers[i], expected[i]) << model << ' ' << i;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_EQ(e.answers[i], expected[i]) << model << ' ' << i;
   }
 }
 
@@ -221,14 +229,16 @@ TEST(Speculation, Case20APlainRowBeforeTwoThatVerify) {
   }
 }
 
-// Case 21: an end token at each position of a block of which all would be accepted: the answer and its usage end there.
+// Case 21: an end token at each position of a block of which all would be accepted: the answer and its usage
+// end there.
 TEST(Speculation, Case21AnEndTokenInsideAnAcceptedBlock) {
   const Request base = endless(test_prompt(40, 2), 16);
   const Answer expected = plain("qwen3_next", {base})[0];
   for (std::size_t p = 0; p < 8; ++p) {
     Request r = base;
     r.stop_tokens = {expected.tokens[p]};
-    const auto at = std::find(expected.tokens.begin(), expected.tokens.end(), expected.tokens[p]) - expected.tokens.begin();
+    const auto at = std::find(expected.tokens.begin(), expected.tokens.end(), expected.tokens[p]) -
+                    expected.tokens.begin();
     EngineFixture e("qwen3_next", drafting("ngram", 7), scripted(Texts{expected.tokens}));
     const Answer a = e.solo(r);
     EXPECT_EQ(a.finish, FinishReason::kStop);
@@ -240,7 +250,9 @@ TEST(Speculation, Case21AnEndTokenInsideAnAcceptedBlock) {
 
 class Steers final : public Constraint {  // only tokens of one parity, by turns
  public:
-  void allowed(std::span<std::uint32_t> mask) const override { std::fill(mask.begin(), mask.end(), odd_ ? 0xaaaaaaaaU : 0x55555555U); }
+  void allowed(std::span<std::uint32_t> mask) const override {
+    std::fill(mask.begin(), mask.end(), odd_ ? 0xaaaaaaaaU : 0x55555555U);
+  }
   bool accept(int token) override {
     const bool right = (token % 2 == 1) == odd_;
     odd_ = !odd_;
@@ -254,23 +266,31 @@ class Steers final : public Constraint {  // only tokens of one parity, by turns
   bool odd_ = false;
 };
 
-// Case 22: what steers sampling applies to every drafted row. Drafts of the unsteered text are all wrong somewhere, those of
-// the steered text all right; both give the steered text.
+// Case 22: what steers sampling applies to every drafted row. Drafts of the unsteered text are all wrong
+// somewhere, those of the steered text all right; both give the steered text.
 TEST(Speculation, Case22PenaltiesBiasMinTokensAndConstraintsOnEveryDraftRow) {
   struct Steering {
     const char* name;
     std::function<void(Request&, const Answer& unsteered)> apply;
   };
   const std::vector<Steering> steerings = {
-      {"min_tokens", [](Request& r, const Answer& a) { r.stop_tokens = {a.tokens[0], a.tokens[3]}, r.sampling.min_tokens = 20; }},
+      {"min_tokens",
+       [](Request& r, const Answer& a) {
+         r.stop_tokens = {a.tokens[0], a.tokens[3]}, r.sampling.min_tokens = 20;
+       }},
       {"presence_penalty", [](Request& r, const Answer&) { r.sampling.presence_penalty = 2; }},
       {"frequency_penalty", [](Request& r, const Answer&) { r.sampling.frequency_penalty = 1.5F; }},
       {"repetition_penalty", [](Request& r, const Answer&) { r.sampling.repetition_penalty = 1.8F; }},
-      {"logit_bias", [](Request& r, const Answer& a) { r.sampling.logit_bias = {{a.tokens[1], -100.0F}, {a.tokens[5], -100.0F}}; }},
+      {"logit_bias",
+       [](Request& r, const Answer& a) {
+         r.sampling.logit_bias = {{a.tokens[1], -100.0F}, {a.tokens[5], -100.0F}};
+       }},
       {"constraint", [](Request& r, const Answer&) { r.constraint = std::make_shared<Steers>(); }},
       {"all, sampled", [](Request& r, const Answer& a) {
-         r.sampling.temperature = 1, r.sampling.seed = 5, r.sampling.top_p = 0.9F, r.sampling.presence_penalty = 2;
-         r.sampling.logit_bias = {{a.tokens[1], -100.0F}}, r.sampling.min_tokens = 20, r.stop_tokens = {a.tokens[0]};
+         r.sampling.temperature = 1, r.sampling.seed = 5, r.sampling.top_p = 0.9F,
+         r.sampling.presence_penalty = 2;
+         r.sampling.logit_bias = {{a.tokens[1], -100.0F}}, r.sampling.min_tokens = 20,
+         r.stop_tokens = {a.tokens[0]};
        }}};
   const auto base = [] { return greedy(test_prompt(30, 11), 36); };
   Request free = base();
@@ -306,13 +326,15 @@ std::string bytes_of_file(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Case 23: a rejection forced at each position: keys, values, convolution windows and states equal a plain run's, byte for byte.
+// Case 23: a rejection forced at each position: keys, values, convolution windows and states equal a plain
+// run's, byte for byte.
 TEST(Speculation, Case23StatesAfterARejectionEqualAPlainRuns) {
   const auto file = std::filesystem::temp_directory_path() / fmt::format("strata-states-{}", getpid());
   const Request r = endless(test_prompt(50, 3), 100);
   for (const char* model : {"qwen3_next", "qwen3_5_moe"}) {
     const Answer expected = plain(model, {r})[0];
-    const auto states = [&](const DrafterFactory& drafter, bool lazy) {  // of all pages and snapshots when the answer is over
+    const auto states = [&](const DrafterFactory& drafter,
+                            bool lazy) {  // of all pages and snapshots when the answer is over
       EngineOptions o = drafting("ngram", 5);
       o.cache_file = file;
       o.lazy_slots = lazy;
@@ -325,7 +347,8 @@ TEST(Speculation, Case23StatesAfterARejectionEqualAPlainRuns) {
     ASSERT_GT(undrafted.size(), 10000U);
     for (int wrong = 0; wrong <= 5; ++wrong) {
       for (const bool lazy : {true, false}) {
-        EXPECT_TRUE(states(scripted(Texts{expected.tokens}, [=](const Sequence&) { return wrong; }), lazy) == undrafted)
+        EXPECT_TRUE(states(scripted(Texts{expected.tokens}, [=](const Sequence&) { return wrong; }), lazy) ==
+                    undrafted)
             << model << " wrong at " << wrong << " lazy " << lazy;
       }
     }
@@ -352,10 +375,13 @@ TEST(Speculation, Case24DifferentAcceptCountsTogether) {
       EngineOptions o = drafting("ngram", 4);
       o.max_sequences = 4;
       o.lazy_slots = lazy;
-      EngineFixture e(model, o, scripted(texts(expected), [](const Sequence& s) { return static_cast<int>(s.id + static_cast<std::uint64_t>(s.output_tokens())) % 5; }));
+      EngineFixture e(model, o, scripted(texts(expected), [](const Sequence& s) {
+                        return static_cast<int>(s.id + static_cast<std::uint64_t>(s.output_tokens())) % 5;
+                      }));
       for (const Request& r : requests) e.submit(r);
       e.run();
-      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(e.answers[i], expected[i]) << model << " lazy " << lazy << ' ' << i;
+      for (std::size_t i = 0; i < 4; ++i)
+        EXPECT_EQ(e.answers[i], expected[i]) << model << " lazy " << lazy << ' ' << i;
       const auto& at = e.core().metrics().accepted_at;
       for (std::size_t i = 0; i < 4; ++i) EXPECT_GT(at[i], 0U);
     }
@@ -372,14 +398,17 @@ TEST(Speculation, Case25EqualRequestsAllAdvanceEveryStep) {
     o.state_slots = slots;
     o.lazy_slots = slots == 0;
     o.prefix_cache = false;
-    EngineFixture e("qwen3_next", o, scripted(Texts{expected.tokens}, [](const Sequence& s) { return s.output_tokens() % 3; }));
+    EngineFixture e("qwen3_next", o, scripted(Texts{expected.tokens}, [](const Sequence& s) {
+                      return s.output_tokens() % 3;
+                    }));
     for (int i = 0; i < 8; ++i) e.submit(r);
     std::vector<std::size_t> before(8, 0);
     int steps = 0, short_of_slots = 0;
     std::uint64_t verified = 0;
     for (; e.step(); ++steps) {
       for (std::size_t i = 0; i < 8; ++i) {
-        EXPECT_TRUE(e.answers[i].tokens.size() > before[i] || e.answers[i].finish != FinishReason::kNone) << "request " << i << " in step " << steps;
+        EXPECT_TRUE(e.answers[i].tokens.size() > before[i] || e.answers[i].finish != FinishReason::kNone)
+            << "request " << i << " in step " << steps;
         before[i] = e.answers[i].tokens.size();
       }
       const auto rows = e.core().metrics().verify_rows;
@@ -396,7 +425,8 @@ TEST(Speculation, Case25EqualRequestsAllAdvanceEveryStep) {
   }
 }
 
-// A verify step reads one state of each sequence and writes one, however many rows it checks; eagerly it writes one a row.
+// A verify step reads one state of each sequence and writes one, however many rows it checks; eagerly it
+// writes one a row.
 TEST(Speculation, AVerifyStepMovesOneStateEachWay) {
   const Request r = endless(test_prompt(30, 1), 62);
   const Answer expected = plain("qwen3_next", {r})[0];
@@ -412,7 +442,8 @@ TEST(Speculation, AVerifyStepMovesOneStateEachWay) {
       while (e.step()) {
         const EngineMetrics now = e.core().metrics();
         const auto rows = now.verify_rows - before.verify_rows;
-        if (rows > 1 && before.verify_rows > 0) {  // the first block has nothing to replay, hence nothing to write
+        if (rows > 1 &&
+            before.verify_rows > 0) {  // the first block has nothing to replay, hence nothing to write
           EXPECT_EQ(now.state_reads - before.state_reads, 1U);
           EXPECT_EQ(now.state_writes - before.state_writes, lazy ? 1U : rows);
           ++verifying;
@@ -434,7 +465,8 @@ TEST(Speculation, BeyondOneVerifyPassTheStepSplitsAndIsCounted) {
     EngineOptions o = drafting("ngram", 15);
     o.max_sequences = sequences;
     o.max_batch_tokens = 1024;
-    EngineFixture e("qwen3_next", o, scripted(texts(expected), [](const Sequence& s) { return s.output_tokens() % 2; }));
+    EngineFixture e("qwen3_next", o,
+                    scripted(texts(expected), [](const Sequence& s) { return s.output_tokens() % 2; }));
     for (const Request& r : requests) ASSERT_GE(e.submit(r), 0) << e.error;
     std::uint64_t most = 0, verified = 0;
     while (e.step()) {
