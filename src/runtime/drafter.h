@@ -37,6 +37,7 @@ struct FinishedStep {
 };
 
 // Used by the engine's thread. A draft can be wrong in any way: verification decides, so output never depends on a drafter.
+// propose() and observe() may throw OutOfMemory; the step goes on without drafts, and its sequences must be forgotten.
 class Drafter {
  public:
   virtual ~Drafter() = default;

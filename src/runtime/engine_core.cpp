@@ -319,7 +319,11 @@ bool EngineCore::step() {
     mark = Clock::now();
     if (!runs.empty()) {
       const Shape pairs{static_cast<std::int64_t>(saves / 2), 2};
-      drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = runner_->place(builder_.saves().first(saves), pairs)});
+      try {
+        drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = runner_->place(builder_.saves().first(saves), pairs)});
+      } catch (const OutOfMemory& e) {
+        give_up_drafts(e.what());
+      }
     }
     drafting.observe = seconds_since(mark);
     metrics_.step_seconds["draft"] += drafting.propose + drafting.observe;
@@ -404,8 +408,25 @@ void EngineCore::take_drafts(DraftStep& step) {
     if (r.drafts > 0) wishes.push_back({r.sequence, r.drafts});
     step.passes = std::max(step.passes, r.drafts);
   }
-  if (!wishes.empty()) drafter_->propose(wishes);
+  try {
+    if (!wishes.empty()) drafter_->propose(wishes);
+  } catch (const OutOfMemory& e) {
+    give_up_drafts(e.what());
+  }
   step.propose = seconds_since(mark);
+}
+
+void EngineCore::give_up_drafts(const std::string& reason) {
+  int rows = 0;
+  for (const Run& r : plan_.runs) {
+    rows += r.rows + r.drafts;
+    r.sequence->drafts.clear();
+    drafter_->forget(*r.sequence);
+  }
+  log::warn("the drafter found no memory beside a step of {} rows, which has no drafts; the next ones are smaller: {}", rows, reason);
+  // Not so small that the model itself has to wait.
+  scheduler_.limit_rows(std::max({rows / 2, kPageTokens, static_cast<int>(scheduler_.running().size())}));
+  steps_since_shrink_ = 0;
 }
 
 const EngineMetrics& EngineCore::metrics() {

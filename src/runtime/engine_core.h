@@ -82,6 +82,8 @@ class EngineCore {
   void shrink_step(const std::string& reason);
   void plan_step(Clock::time_point now);
   void take_drafts(DraftStep& step);
+  // After a drafter's pass that found no memory: its step has no drafts, the next ones are smaller.
+  void give_up_drafts(const std::string& reason);
   void build();
   void build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run);
   void sample(const Tensor& logits);

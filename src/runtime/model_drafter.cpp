@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/out_of_memory.h"
+
 namespace strata {
 namespace {
 
@@ -33,10 +35,19 @@ bool ModelDrafter::grow(State& st, int tokens) {
 }
 
 void ModelDrafter::propose(std::span<const DraftWish> wishes) {
+  try {
+    read_and_draft(wishes);
+  } catch (const OutOfMemory&) {
+    catch_up_rows_ = std::max(catch_up_rows_ / 2, 1);
+    throw;
+  }
+}
+
+void ModelDrafter::read_and_draft(std::span<const DraftWish> wishes) {
   const Scratch scratch(runner_.ops().arena());
   builder_.clear();
   std::vector<DraftWish> going;
-  int budget = kCatchUpRows, most = 0;
+  int budget = catch_up_rows_, most = 0;
   for (const DraftWish& w : wishes) {
     Sequence& s = *w.sequence;
     s.drafts.clear();

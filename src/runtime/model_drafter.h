@@ -24,7 +24,6 @@ class ModelDrafter final : public Drafter {
   void forget(Sequence& sequence) override;
 
  private:
-  static constexpr int kCatchUpRows = 512;  // of all sequences in one propose()
   struct State {
     std::vector<int> pages;
     int computed = 0;         // tokens of the sequence in the draft model's memory
@@ -34,6 +33,7 @@ class ModelDrafter final : public Drafter {
   static int kept_slot(const Sequence& s) { return 1 + 2 * s.draft_index; }
   static int draft_slot(const Sequence& s) { return 2 + 2 * s.draft_index; }
   bool grow(State& state, int tokens);
+  void read_and_draft(std::span<const DraftWish> wishes);
 
   std::shared_ptr<const Model> model_;
   Runner& runner_;
@@ -43,6 +43,7 @@ class ModelDrafter final : public Drafter {
   RefPool pages_;
   std::vector<State> states_;
   std::vector<int> free_;
+  int catch_up_rows_ = 512;   // of all sequences in one propose(); halved whenever it finds no memory
   BatchBuilder builder_;
 };
 

@@ -280,9 +280,51 @@ TEST(EngineCases, StepsThatFindNoMemoryAreDoneAgainInSmallerOnes) {  // case 15
   }
 }
 
+// A drafter's own passes find no memory: drafts are lost, and nothing else.
+TEST(EngineCases, ADrafterThatFindsNoMemoryCostsDraftsOnly) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 5; ++i) requests.push_back(exactly(test_prompt(120 + 64 * i, i), 40));
+  const auto expected = alone("qwen3_next", requests);
+  const auto shortage = std::make_shared<Shortage>();
+  const auto plant = [&](Model& m) {
+    m.layers.insert(m.layers.begin() + static_cast<std::ptrdiff_t>(m.layers.size()) / 2,
+                    NamedLayer{"planted", std::make_unique<ShortOfMemory>(shortage)});
+  };
+  const TestModel model =
+      load_test_model("qwen3_next", cpu_ops(), [&](Model& m) { plant(const_cast<Model&>(*m.mtp)); });
+  const TestModel small = load_test_model("qwen3_5", cpu_ops(), plant);
+  for (const char* speculate : {"mtp", "draft"}) {
+    EngineOptions o;
+    o.speculate = speculate;
+    o.draft_model = small.model;
+    o.draft_tokens = 3;
+    o.prefix_cache = false;
+    EngineFixture e(model, o);
+    const auto drafted = [&](const Shortage& planted) {  // for the requests, which answer as ever
+      *shortage = planted;
+      const auto before = e.core().metrics().drafted;
+      e.answers.clear();
+      for (const Request& r : requests) EXPECT_GE(e.submit(r), 0) << e.error;
+      for (int step = 0; e.step(); ++step) {
+        if (step % 9 == 5 && planted.calls == 0)
+          shortage->calls = step / 9 % 4;  // in each of a step's passes
+      }
+      EXPECT_EQ(e.answers, expected) << speculate;
+      EXPECT_EQ(shortage->hits > 0, planted.rows < 1000 || planted.calls == 0) << speculate;
+      return e.core().metrics().drafted - before;
+    };
+    const auto all = drafted({});
+    EXPECT_GT(all, 100U);
+    EXPECT_GT(drafted({.rows = 40}), 0U) << speculate;  // the prompts are 3 to 9 times as long
+    EXPECT_GT(drafted({.calls = 0}), 0U) << speculate;  // now and then
+    EXPECT_EQ(drafted({.rows = 0}), 0U) << speculate;   // always
+    EXPECT_GT(drafted({}), all / 2) << speculate;       // memory is back
+    expect_idle(e);
+  }
+}
+
 TEST(EngineCases, SixteenThousandTokensStayFinite) {  // case 16
-  const TestModel model = load_test_model(
-      "qwen3_next", cpu_ops(1), [](Model& m) { m.max_context = 17000; });
+  const TestModel model = load_test_model("qwen3_next", cpu_ops(1), [](Model& m) { m.max_context = 17000; });
   EngineOptions o;
   o.max_context = 17000;
   o.prefix_cache = false;
