@@ -13,7 +13,7 @@
 namespace strata {
 
 // A recording runs its step again; its first replay is what record() ran already.
-class HostStepDevice final : public StepDevice {
+class HostStepDevice : public StepDevice {
  public:
   Batch upload(const Batch& host) override {
     ++counters_.uploads;
