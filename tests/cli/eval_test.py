@@ -7,6 +7,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 STRATA, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
@@ -36,6 +37,25 @@ class Eval(unittest.TestCase):
                 for task in ("recall", "json", "tool", "count", "repeat"):
                     self.assertGreaterEqual(result["accepted_per_verify_step"][task], 2.0, task)
         self.assertEqual(len(set(digests.values())), 1, digests)
+
+    def test_one_digest_for_every_way_of_drafting(self):
+        """Two conversations of each task; the counts are there where something drafts."""
+        by_task = {}
+        for line in (MODEL / "eval.jsonl").read_text().splitlines():
+            by_task.setdefault(json.loads(line)["task"], []).append(line)
+        with tempfile.TemporaryDirectory() as folder:
+            cases = pathlib.Path(folder) / "cases.jsonl"
+            cases.write_text("".join(line + "\n" for lines in by_task.values() for line in lines[:2]))
+            digest = evaluate(cases, "--batch", "16")["answers_sha256"]
+            for batch in ("1", "16"):
+                for drafter, drafts in [("mtp", k) for k in ("1", "2", "3", "auto")] + [("ngram", k) for k in ("3", "auto")]:
+                    with self.subTest(batch=batch, drafter=drafter, drafts=drafts):
+                        result = evaluate(cases, "--batch", batch, "--speculate", drafter, "--draft-tokens", drafts)
+                        self.assertEqual(result["answers_sha256"], digest)
+                        self.assertGreaterEqual(result["drafted"], result["accepted"])
+                        if drafts != "auto":  # which may find that drafts do not pay here
+                            self.assertGreater(result["verify_steps"], 0)
+                            self.assertGreater(result["accepted"], 0)
 
     def test_row_by_row_equals_whole(self):
         some = ["--limit", "60"]

@@ -220,6 +220,27 @@ def test_cache_and_drafts_change_no_answer(start):
     assert results[""][-1] == needle["got"]
 
 
+def test_a_stop_string_inside_accepted_drafts(start):
+    """Case 38: text, logprobs and usage end before the stop string, with n-gram drafts as without."""
+    case = max(conversations("repeat"), key=lambda c: len(c["got"].split()) if c["ok"] else 0)
+    words = case["got"].split()
+    stop = " ".join(words[-4:-1])
+    results = []
+    for drafts in ([], ["--speculate", "ngram", "--draft-tokens", "7"]):
+        server = start(*drafts)
+        reply = server.chat(case["messages"], max_tokens=120, stop=stop, logprobs=True, top_logprobs=2)
+        choice, usage = reply["choices"][0], reply["usage"]
+        tokens = [entry["token"] for entry in choice["logprobs"]["content"]]
+        assert choice["message"]["content"] == case["got"][:case["got"].index(stop)]
+        assert choice["finish_reason"] == "stop"
+        assert len(tokens) == usage["completion_tokens"]
+        assert choice["message"]["content"].startswith("".join(tokens))
+        accepted = server.idle()["strata_accepted_tokens_total"]
+        assert accepted > 5 if drafts else accepted == 0
+        results.append(choice)
+    assert results[0] == results[1]
+
+
 def test_prompts_around_page_boundaries_warm_as_cold(start):
     """Case 6."""
     server = start()
