@@ -7,14 +7,18 @@
 namespace strata {
 namespace {
 
-constexpr double kBegin = 1.06, kEnd = 1.01, kChange = 1.03;  // of R: see the header
+constexpr double kBegin = 1.02, kEnd = 1.00, kChange = 1.02;  // of R: see the header
 constexpr int kTrialSteps = 16;  // by turns two steps without drafts and two with
+constexpr int kTrialDrafts = 2;  // at least
 constexpr int kFirstTrial = 4, kLeastInterval = 32, kMostInterval = 4096;  // steps
 constexpr int kFewSequences = 4;                 // drafts begin on trust for so many
 constexpr double kFewRow = 0.4, kManyRow = 0.9;  // of a step's time, until a trial has measured it
-constexpr double kUnknown = 0.09,
-                 kDrift = 0.01;  // variance of that; what a trial or another concurrency adds
-constexpr int kRest = 32;        // steps after which a sequence whose drafts fail gets one again
+constexpr double kUnknown = 0.09;                // variance of that
+constexpr double kDrift = 0.01;                  // what kDriftSteps steps or another concurrency add to it
+constexpr int kDriftSteps = 256;
+constexpr double kPrior = 4, kMemory = 100;  // drafts that an expectation counts for; that are remembered
+constexpr double kLean = 0.7;  // of what following a sequence costs: what it has to gain, as it teaches too
+constexpr int kRest = 32;      // steps after which a sequence whose drafts fail gets one again
 
 }  // namespace
 
@@ -48,7 +52,7 @@ double DraftPolicy::pass(int drafting) const {
 // A position hardly tried is as good as drafts are on the whole.
 double DraftPolicy::right(int position) const {
   const auto at = static_cast<std::size_t>(position);
-  const double known = at_weight_[at] / (at_weight_[at] + 8);
+  const double known = at_tries_[at] / (at_tries_[at] + kPrior);
   return std::clamp(known * at_[at] + (1 - known) * acceptance_, 0.01, 0.99);
 }
 
@@ -69,16 +73,26 @@ double DraftPolicy::gain(int drafts, int sequences, int drafting, double row) co
          (1 + share * drafts * row + passes(drafts) * pass(drafting) / step(sequences));
 }
 
-int DraftPolicy::best(int sequences, int present) const {
-  if (fit_.empty()) return sequences <= kFewSequences ? 1 : 0;
-  const Estimate row = this->row(sequences);
-  const double surely = present == 0 ? row.mean + std::sqrt(row.variance) : row.mean;
-  const auto of = [&](int k) { return gain(k, sequences, sequences, surely); };
+int DraftPolicy::best(int sequences, int present, double row) const {
+  const auto of = [&](int k) { return gain(k, sequences, sequences, row); };
   int best = present;
   for (int k = 1; k <= kMost; ++k) {
     if (of(k) > of(best) * (best == 0 ? kBegin : kChange)) best = k;
   }
   return of(best) < kEnd ? 0 : best;
+}
+
+int DraftPolicy::best(int sequences, int present) const {
+  if (fit_.empty()) return sequences <= kFewSequences ? 1 : 0;
+  const Estimate row = this->row(sequences);
+  return best(sequences, present, row.mean + (present == 0 ? std::sqrt(row.variance) : 0));
+}
+
+double DraftPolicy::trial_cost(int sequences, int drafting) const {
+  const double lost = kTrialDrafts * row(sequences).mean - (expected(kTrialDrafts) - 1);
+  return kTrialSteps / 2 *
+         (passes(kTrialDrafts) * pass(drafting) +
+          std::max(lost, 0.0) * step(sequences) * drafting / sequences);
 }
 
 void DraftPolicy::begin(int sequences, int followed) {
@@ -93,10 +107,10 @@ void DraftPolicy::begin(int sequences, int followed) {
     trial_ = 0;
     l.next_trial = steps_ + l.interval;
   }
-  if (trial_ == 0 && steps_ >= l.next_trial && followed > 0 && (l.drafts > 0 || may_spend())) {
+  if (trial_ == 0 && steps_ >= l.next_trial && followed > 0 && (l.drafts > 0 || may_spend(0))) {
     trial_ = 1;
     trial_level_ = level_;
-    trial_drafts_ = std::max(l.drafts, 2 * followed < sequences ? 2 : 1);  // more rows are seen better
+    trial_drafts_ = std::max(l.drafts, kTrialDrafts);
     trial_rows_ = 0;
   }
   if (trial_ > 0)
@@ -126,17 +140,17 @@ bool DraftPolicy::follow(const Sequence& s, int running, int followed) {
   const Level& l = levels_[static_cast<std::size_t>(level_of(running))];
   const int drafts = l.drafts < 0 ? best(running, 0) : l.drafts;
   if (drafts == 0) {
-    const bool spend = may_spend();
+    const bool spend = steps_ >= l.next_trial && may_spend(cost + trial_cost(running, followed + 1));
     if (spend) promised_ += cost;
     return spend;
   }
   const double output = std::min<double>(output_, s.limit - s.known()), token = step(running) / running;
-  return output * token * (1 - 1 / gain(drafts, running, running)) > cost;
+  return output * token * (1 - 1 / gain(drafts, running, running)) > kLean * cost;
 }
 
 bool DraftPolicy::let_go() const {
   return options_.reads_prompts && options_.fixed == 0 && !fit_.empty() && trial_ == 0 &&
-         level().drafts == 0 && !may_spend();
+         level().drafts == 0 && (steps_ < level().next_trial || !may_spend(0));
 }
 
 void DraftPolicy::accepted(Sequence& s, bool wished, int tried, int accepted) {
@@ -145,11 +159,12 @@ void DraftPolicy::accepted(Sequence& s, bool wished, int tried, int accepted) {
   if (tried == 0) return;
   s.draft_tries = 0.9F * s.draft_tries + static_cast<float>(tried);
   s.draft_hits = 0.9F * s.draft_hits + static_cast<float>(accepted);
-  acceptance_ += 0.02 * tried * (static_cast<double>(accepted) / tried - acceptance_);
+  tries_ = std::min(tries_ + tried, kMemory);
+  acceptance_ += (accepted - tried * acceptance_) / tries_;
   for (int i = 0; i < std::min(tried, kMost); ++i) {
     const auto at = static_cast<std::size_t>(i);
-    at_weight_[at] = std::min(at_weight_[at] + 1, 100.0);
-    at_[at] += ((i < accepted ? 1 : 0) - at_[at]) / at_weight_[at];
+    at_tries_[at] = std::min(at_tries_[at] + 1, kMemory);
+    at_[at] += ((i < accepted ? 1 : 0) - at_[at]) / at_tries_[at];
   }
 }
 
@@ -200,7 +215,7 @@ void DraftPolicy::end_trial() {
     const double seen = std::clamp(fit_.draft_seconds() * sequences_ / step(sequences_), 0.02, 2.0);
     const double noise = 2 / half * std::pow(fit_.noise() / drafts, 2);
     Estimate known = row(sequences_);
-    known.variance += kDrift;
+    known.variance += kDrift * std::min(static_cast<double>(steps_ - l.last_trial) / kDriftSteps, 1.0);
     const double trust = known.variance / (known.variance + noise);  // a Kalman filter of one number
     l.row = known.mean + trust * (seen - known.mean);
     l.variance = known.variance * (1 - trust);
@@ -208,8 +223,11 @@ void DraftPolicy::end_trial() {
   }
   const bool drafted = l.drafts > 0;
   l.drafts = best(sequences_, l.drafts);
+  const Estimate known = row(sequences_);
+  const bool may_pay = best(sequences_, 0, known.mean - std::sqrt(known.variance)) > 0;
   l.interval = drafted == (l.drafts > 0) ? std::min(2 * l.interval, kMostInterval) : kLeastInterval;
-  l.next_trial = steps_ + l.interval;
+  l.last_trial = steps_;
+  l.next_trial = steps_ + (l.drafts == 0 && may_pay ? 0 : l.interval);
 }
 
 }  // namespace strata

@@ -26,13 +26,15 @@ struct DraftStep {
 // 1 + q1 + q1 q2 + ... tokens for one (q: acceptance by position) and takes 1 + k * row + passes(k) * pass
 // times as long as one without, so drafts are worth R(k) = E(k) / (1 + k * row + passes * pass). `row` is
 // measured in trials, sixteen steps in which drafts are on and off by turns, so that a machine that gets
-// slower or faster favours neither side. Drafts begin when R promises 6 % over none, however the trials'
-// noise may have fallen, and end below 1 %; another number must promise 3 % over the present one. A sequence
-// gets as many as its own acceptance makes worth their rows.
+// slower or faster favours neither side. Drafts begin when R promises 2 % over none even if a row costs a
+// standard deviation more than measured, and end below none; another number must promise 2 % over the present
+// one. While they would begin if a row cost a deviation less, trial follows trial, else ever more rarely. A
+// sequence gets as many drafts as its own acceptance makes worth their rows.
 //
 // A drafter that reads the prompt too (an MTP head) is paid for that at admission: a sequence is followed
-// when what its expected output gains is more. While drafts do not pay, all the drafter's work together,
-// trials too, is kept below 0.5 % of the time. One thread; never changes output.
+// when what its expected output gains is about as much. While drafts do not pay, all the drafter's work
+// together, trials too, is kept below 1 % of the time: a sequence is followed when a trial is due that can be
+// paid for, and no longer. One thread; never changes output.
 class DraftPolicy {
  public:
   struct Options {
@@ -67,7 +69,7 @@ class DraftPolicy {
     double row = 0, variance = 0;  // of `row` above, and of what is known of it; 0 = no trial yet
     double token = 0;  // seconds of a step without drafts over its sequences, when that was measured
     int drafts = -1;   // chosen; -1 = not chosen yet
-    int interval = 0, next_trial = 0;  // steps
+    int interval = 0, last_trial = 0, next_trial = 0;  // steps
   };
   struct Estimate {
     double mean, variance;
@@ -87,12 +89,18 @@ class DraftPolicy {
   double gain(int drafts, int sequences, int drafting) const {
     return gain(drafts, sequences, drafting, row(sequences).mean);
   }
+  // The number to go on with, after `present`; for a row that takes `row`.
+  int best(int sequences, int present, double row) const;
   int best(int sequences, int present) const;
-  bool may_spend() const { return spent_ + promised_ < kShare * busy_ + kGrant * step(sequences_); }
+  // Seconds that a trial with drafts for so many of the sequences is expected to lose.
+  double trial_cost(int sequences, int drafting) const;
+  bool may_spend(double seconds) const {
+    return spent_ + promised_ + seconds < kShare * busy_ + kGrant * step(sequences_);
+  }
   void end_trial();
 
-  static constexpr double kShare = 0.005;  // of the time, for drafts while they do not pay
-  static constexpr double kGrant = 2;      // steps' time beside it, for the first trial
+  static constexpr double kShare = 0.01;  // of the time, for drafts while they do not pay
+  static constexpr double kGrant = 2;     // steps' time beside it, for the first trial
 
   Options options_;
   int sequences_ = 0, level_ = 0, now_ = 0;
@@ -101,11 +109,11 @@ class DraftPolicy {
   int steps_ = 0;
   int trial_ = 0, trial_level_ = 0, trial_drafts_ = 0, trial_rows_ = 0;  // trial_: its step, 0 = none
   double pass_seconds_ = 0, pass_drafting_ = 1;                          // of one pass, for so many sequences
-  double head_row_ = 0;                         // seconds of the drafter for a prompt's row
-  double busy_ = 0, spent_ = 0, promised_ = 0;  // of all; of drafts while they do not pay, and about to be
-  double output_ = 64;                          // tokens of an answer
-  double acceptance_ = 0.7;
-  std::array<double, kMost> at_{}, at_weight_{};  // acceptance by position
+  double head_row_ = 0;                          // seconds of the drafter for a prompt's row
+  double busy_ = 0, spent_ = 0, promised_ = 0;   // of all; of drafts while they do not pay, and about to be
+  double output_ = 64;                           // tokens of an answer
+  double acceptance_ = 0.7, tries_ = 4;          // of all drafts, and how many of them it is a mean of
+  std::array<double, kMost> at_{}, at_tries_{};  // acceptance by position
 };
 
 }  // namespace strata

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 namespace strata {
@@ -25,13 +26,15 @@ struct Result {
   double cold = 0, warm = 0;  // tokens a second from the first step on; after the first kWarm steps
 };
 constexpr int kWarm = 400, kSteps = 1600;
+constexpr double kNoise = 0.1;  // of every time, relative
 
-// `concurrency` sequences at once, a new one in the place of each that ends.
-Result simulate(const Machine& m, int fixed, int concurrency, double noise = 0.1, unsigned seed = 1) {
+// `concurrency` sequences at once, a new one in the place of each that ends. Step i of every run with a seed
+// meets the same disturbances, so that runs can be compared.
+Result simulate(const Machine& m, int fixed, int concurrency, unsigned seed) {
   DraftPolicy policy({.fixed = fixed > 0 ? fixed : 0, .least_passes = 2, .reads_prompts = true});
   const bool never = fixed < 0;
-  std::mt19937 rng(seed), lengths(seed);
-  std::lognormal_distribution<double> jitter(0, noise);
+  std::mt19937 rng(seed), lengths(seed), clock(seed);
+  std::lognormal_distribution<double> jitter(0, kNoise);
   std::uniform_real_distribution<double> uniform(0, 1);
   const auto fresh = [&](Sequence& s) {
     s = {};
@@ -81,13 +84,15 @@ Result simulate(const Machine& m, int fixed, int concurrency, double noise = 0.1
         fresh(s);
       }
     }
+    const double slower = jitter(clock), proposing = jitter(clock), observing = jitter(clock);
+    jitter.reset();
     step.forward =
         (m.fixed + m.decode * step.sequences + m.draft * step.drafts + m.prefill * step.prefill_rows) *
-        jitter(rng);
-    if (rng() % 50 == 0) step.forward *= 4;  // another process had the core
+        slower;
+    if (clock() % 50 == 0) step.forward *= 4;  // another process had the core
     if (step.passes > 0)
-      step.propose = std::max(step.passes, 2) * (m.pass + m.pass_row * step.drafting) * jitter(rng);
-    step.observe = m.head_row * step.followed_rows * jitter(rng);
+      step.propose = std::max(step.passes, 2) * (m.pass + m.pass_row * step.drafting) * proposing;
+    step.observe = m.head_row * step.followed_rows * observing;
     if (!never && policy.let_go()) {
       for (Sequence& s : all) s.followed = false;
     }
@@ -101,17 +106,33 @@ const std::vector<int> kConcurrencies = {1, 2, 3, 4, 5, 7, 8, 11, 16, 23, 32, 33
 
 class Machines : public testing::TestWithParam<Machine> {};
 
-// Case 26, weaker than asked: never below 0.94 of the best fixed number of drafts (two points of 45 are below
-// 0.97); never below 0.97 of none, not even at the start.
+// Case 26: never below 0.97 of the best fixed number of drafts, in the mean of the runs; never below 0.97 of
+// none, not even at the start.
 TEST_P(Machines, AutoIsAsFastAsTheBestNumberAtEveryConcurrency) {
+  constexpr unsigned kRuns = 4;
   for (const int concurrency : kConcurrencies) {
-    const Result none = simulate(GetParam(), -1, concurrency),
-                 automatic = simulate(GetParam(), 0, concurrency);
-    double best = none.warm;
-    for (const int k : {1, 2, 3}) best = std::max(best, simulate(GetParam(), k, concurrency).warm);
+    Result none, automatic;
+    std::array<double, 4> warm{};  // with so many drafts
+    for (unsigned seed = 1; seed <= kRuns; ++seed) {
+      const Result n = simulate(GetParam(), -1, concurrency, seed),
+                   a = simulate(GetParam(), 0, concurrency, seed);
+      EXPECT_GE(a.cold, 0.96 * n.cold) << concurrency << " at once, seed " << seed;
+      none.cold += n.cold, automatic.cold += a.cold, automatic.warm += a.warm;
+      warm[0] += n.warm;
+      for (std::size_t k = 1; k < warm.size(); ++k)
+        warm[k] += simulate(GetParam(), static_cast<int>(k), concurrency, seed).warm;
+    }
     EXPECT_GE(automatic.cold, 0.97 * none.cold) << concurrency << " at once";
-    EXPECT_GE(automatic.warm, 0.94 * best) << concurrency << " at once";
+    EXPECT_GE(automatic.warm, 0.97 * *std::max_element(warm.begin(), warm.end()))
+        << concurrency << " at once";
   }
+}
+
+// The bound can fail: a policy whose drafts are always on is slow where they do not pay, one whose drafts are
+// never on where they do.
+TEST(DraftPolicy, PlantedAlwaysAndNever) {
+  EXPECT_LT(simulate(kHopeless, 2, 4, 1).warm, 0.97 * simulate(kHopeless, -1, 4, 1).warm);
+  EXPECT_LT(simulate(kGpu, -1, 4, 1).warm, 0.97 * simulate(kGpu, 2, 4, 1).warm);
 }
 
 INSTANTIATE_TEST_SUITE_P(DraftPolicy, Machines, testing::Values(kCpu, kGpu, kHopeless),
