@@ -104,7 +104,10 @@ class Setter {
   }
 
   void gemma() {
-    if (c_.has("final_logit_softcapping")) put("final_logit_softcapping", c_.get_float("final_logit_softcapping"));
+    // llama.cpp caps gemma4 at 30 where the key is missing; 0 is no cap.
+    if (c_.has("final_logit_softcapping") || m_.arch == GgufArch::kGemma4) {
+      put("final_logit_softcapping", c_.get_float("final_logit_softcapping", 0));
+    }
     windows(6);
     if (!c_.has("sliding_window")) return;
     const Json rope = c_.get("rope_parameters").get("sliding_attention");
@@ -211,7 +214,9 @@ class Setter {
     }
     put("attention.head_count_kv", kv_heads);
     put("feed_forward_length", lengths);
-    put("attention.layer_norm_rms_epsilon", c_.get_float("layer_norm_epsilon", 1e-5));
+    for (const char* key : {"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"}) {  // llama.cpp wants both
+      put(key, c_.get_float("layer_norm_epsilon", 1e-5));
+    }
     require(c_.get_string("mlp_hidden_act", "relu2") == "relu2", "mlp_hidden_act");
     constexpr double kStep = 0.001;
     require(c_.get_float("time_step_min", kStep) == kStep, "time_step_min");

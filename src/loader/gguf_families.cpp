@@ -107,7 +107,7 @@ double turning_part(const GgufKeys& k) {
 void gemma4(const GgufKeys& k, json& out) {
   const std::int64_t layers = out["num_hidden_layers"], dim = k.get_int("attention.key_length_swa");
   out["hidden_activation"] = "gelu_pytorch_tanh";
-  if (k.has("final_logit_softcapping")) out["final_logit_softcapping"] = k.get_float("final_logit_softcapping");
+  out["final_logit_softcapping"] = k.get_float("final_logit_softcapping", 30.0);
   out["hidden_size_per_layer_input"] = k.get_int("embedding_length_per_layer_input", 0);
   out["num_kv_shared_layers"] = k.get_int("attention.shared_kv_layers", 0);
   local_layers(k, out, 6);
