@@ -38,9 +38,11 @@ void ModelDrafter::propose(std::span<const DraftWish> wishes) {
   try {
     read_and_draft(wishes);
   } catch (const OutOfMemory&) {
-    catch_up_rows_ = std::max(catch_up_rows_ / 2, 1);
+    if (builder_.rows() > kFewRows) catch_up_rows_ = builder_.rows() / 2;
+    steps_since_shrink_ = 0;
     throw;
   }
+  if (++steps_since_shrink_ % kStepsToGrow == 0) catch_up_rows_ = std::min(2 * catch_up_rows_, kMostRows);
 }
 
 void ModelDrafter::read_and_draft(std::span<const DraftWish> wishes) {

@@ -43,7 +43,9 @@ class ModelDrafter final : public Drafter {
   RefPool pages_;
   std::vector<State> states_;
   std::vector<int> free_;
-  int catch_up_rows_ = 512;   // of all sequences in one propose(); halved whenever it finds no memory
+  static constexpr int kMostRows = 512, kFewRows = 32, kStepsToGrow = 16;
+  int catch_up_rows_ = kMostRows;  // of all sequences in one propose(); halved when it finds no memory for more than a few
+  int steps_since_shrink_ = 0;
   BatchBuilder builder_;
 };
 

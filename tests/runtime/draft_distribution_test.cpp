@@ -99,7 +99,8 @@ class DraftDistribution : public testing::Test {
     EngineFixture e("qwen3_next", {});
     std::vector<double> p(kTokens);
     double sum = 0;
-    for (const auto& [token, logprob] : e.solo(r).logprobs.at(0).top) {
+    const Answer answer = e.solo(r);
+    for (const auto& [token, logprob] : answer.logprobs.at(0).top) {
       if (token < kFirst || token >= kFirst + kTokens) continue;
       sum += p[static_cast<std::size_t>(token - kFirst)] = std::exp(logprob / kTemperature);
     }
