@@ -85,7 +85,7 @@ class Quantize(unittest.TestCase):
     def test_a_vocabulary_with_a_character_map_is_refused(self):
         for charsmap, status in ((b"", 0), (bytes(8), 1)):
             self.file.write_bytes(unigram_file(charsmap))
-            run = strata("tokenize", "--model", self.file, stdin="ab")
+            run = strata("tokenize", "--special", "--model", self.file, stdin="ab")
             self.assertEqual(run.returncode, status, run.stderr)
             if status:
                 self.assertIn("m.gguf: tokenizer.ggml.precompiled_charsmap is not supported", run.stderr)
