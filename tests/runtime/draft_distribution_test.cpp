@@ -12,7 +12,7 @@ namespace strata {
 namespace {
 
 constexpr int kFirst = 40, kTokens = 8, kSeeds = 6000, kDrafts = 3;
-constexpr float kTemperature = 0.4F;
+constexpr float kTemperature = 1.5F;
 constexpr double kLimit = 24.3;  // of chi-square with 7 degrees of freedom at p = 0.001
 
 // `begin`, then any of the eight tokens.
@@ -153,11 +153,16 @@ class DraftDistribution : public testing::Test {
     }
     EXPECT_GE(n, at_least);
     const auto p = probabilities(then);
-    double x = 0;
+    double x = 0, rare = 0;  // tokens expected less than five times count together, as one
+    int seen_rare = 0;
+    const auto add = [&](int had, double want) { x += std::pow(had - want, 2) / want; };
     for (std::size_t i = 0; i < p.size(); ++i) {
-      EXPECT_GE(p[i] * at_least, 5) << "too rare for the test: " << i;
-      x += std::pow(seen[i] - n * p[i], 2) / (n * p[i]);
+      if (n * p[i] >= 5)
+        add(seen[i], n * p[i]);
+      else
+        rare += n * p[i], seen_rare += seen[i];
     }
+    if (rare > 0) add(seen_rare, std::max(rare, 1.0));
     return x;
   }
 
@@ -165,16 +170,16 @@ class DraftDistribution : public testing::Test {
     const auto t = likely();
     const auto all = answers(model, t);
     const int other = t[1] == kFirst ? kFirst + 1 : kFirst;
-    EXPECT_LT(chi_square(all, {t[0]}, kSeeds), kLimit);           // right or wrong
-    EXPECT_LT(chi_square(all, {t[0], t[1]}, 600), kLimit);        // after one that was right
-    EXPECT_LT(chi_square(all, {t[0], t[1], t[2]}, 200), kLimit);  // after two
-    EXPECT_LT(chi_square(all, {t[0], other}, 200), kLimit);       // after one that was wrong
+    EXPECT_LT(chi_square(all, {t[0]}, kSeeds), kLimit);          // right or wrong
+    EXPECT_LT(chi_square(all, {t[0], t[1]}, 400), kLimit);       // after one that was right
+    EXPECT_LT(chi_square(all, {t[0], t[1], t[2]}, 50), kLimit);  // after two
+    EXPECT_LT(chi_square(all, {t[0], other}, 50), kLimit);       // after one that was wrong
   }
   static void expect_seen(Rule fault) {
     const auto t = likely();
     const auto all = answers(load_test_model("qwen3_next", std::make_shared<RuleOps>(fault)), t);
     EXPECT_GT(chi_square(all, {t[0]}, kSeeds), 10 * kLimit);
-    EXPECT_GT(chi_square(all, {t[0], t[1]}, 600), 10 * kLimit);
+    EXPECT_GT(chi_square(all, {t[0], t[1]}, 400), 10 * kLimit);
   }
 };
 

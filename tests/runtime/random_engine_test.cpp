@@ -153,7 +153,7 @@ TEST(RandomEngine, EveryAnswerEqualsItsSoloRunAndNothingIsHeldAtTheEnd) {
     work.run();
     preemptions += work.preemptions, accepted += work.accepted, hits += work.hits;
   }
-  EXPECT_GT(preemptions, 0U);  // the work is hard enough
+  EXPECT_GT(preemptions, 20U);  // each of the twenty tight ones brings about three
   EXPECT_GT(accepted, 100U);
   EXPECT_GT(hits, 1000U);
 }
