@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <fstream>
 #include <vector>
 
@@ -17,7 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path home_folder() {
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return home;
   const passwd* user = getpwuid(getuid());
   return user != nullptr ? user->pw_dir : "/";
 }
