@@ -101,6 +101,16 @@ Json Json::merge(const Json& over, const Json& under) {
   return {std::make_shared<const Value>(std::move(merged)), over.origin_, over.path_};
 }
 
+Json Json::with_defaults(const Json& defaults) const {
+  if (!is_object()) expected("an object");
+  if (!defaults.is_object()) defaults.expected("an object");
+  Value all = *value_;
+  for (const auto& [key, value] : defaults.value_->items()) {
+    if (!all.contains(key)) all[key] = value;
+  }
+  return {std::make_shared<const Value>(std::move(all)), origin_, path_};
+}
+
 bool Json::is_null() const { return value_->is_null(); }
 bool Json::is_object() const { return value_->is_object(); }
 bool Json::is_array() const { return value_->is_array(); }

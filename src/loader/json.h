@@ -27,6 +27,8 @@ class Json {
   static Json load(const std::filesystem::path& file);
   // The keys of `over`, and those of `under` that `over` lacks or has null. Both are objects.
   static Json merge(const Json& over, const Json& under);
+  // These keys, nulls too, and those of `defaults` that are not there at all. Both are objects.
+  Json with_defaults(const Json& defaults) const;
 
   bool is_null() const;
   bool is_object() const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "model/families/families.h"
@@ -91,10 +90,7 @@ Json checked_config(const Family& family, const ModelConfig& config) {
   }
   check_quantization(given);
   // A null that is there is a choice too: it takes no default.
-  nlohmann::json missing = nlohmann::json::parse(family.defaults);
-  const nlohmann::json there = nlohmann::json::parse(given.dump());
-  for (const auto& [key, value] : there.items()) missing.erase(key);
-  return Json::merge(given, Json::parse(missing.dump(), given.origin()));
+  return given.with_defaults(Json::parse(family.defaults, family.name));
 }
 
 Model load_model(Checkpoint& checkpoint, Ops& ops, const LoadOptions& options) {

@@ -1,12 +1,11 @@
 #include "tensor/tensor.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
 
 #include <utility>
 
+#include "tensor/huge_pages.h"
 #include "tensor/out_of_memory.h"
 
 namespace strata {
@@ -55,7 +54,6 @@ Buffer::~Buffer() {
 }
 
 Buffer Buffer::host(std::size_t bytes) {
-  constexpr std::size_t kHugeFrom = 4U << 20, kHugePage = 2U << 20;
   const std::size_t size = bytes == 0 ? 64 : bytes;
   if (size < kHugeFrom) {
     void* p = std::aligned_alloc(64, (size + 63) / 64 * 64);
@@ -63,19 +61,7 @@ Buffer Buffer::host(std::size_t bytes) {
     std::memset(p, 0, size);
     return {p, bytes, Device::kCpu, [](void* data, std::size_t) { std::free(data); }};
   }
-  // Over-map so that a 2 MiB boundary lies inside, then give back the ends.
-  const std::size_t whole = (size + kHugePage - 1) / kHugePage * kHugePage;
-  void* p = mmap(nullptr, whole + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) throw OutOfMemory("out of memory: {} bytes", size);
-  auto* begin = static_cast<std::byte*>(p);
-  const std::size_t head = (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
-  if (head > 0) munmap(begin, head);
-  munmap(begin + head + whole, kHugePage - head);
-  begin += head;
-  madvise(begin, whole, MADV_HUGEPAGE);
-  return {begin, bytes, Device::kCpu, [](void* data, std::size_t n) {
-            munmap(data, (n + kHugePage - 1) / kHugePage * kHugePage);
-          }};
+  return {map_huge_pages(size), bytes, Device::kCpu, unmap_huge_pages};
 }
 
 Tensor Buffer::view(DType dtype, const Shape& shape, std::size_t byte_offset) const {

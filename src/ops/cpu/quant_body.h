@@ -99,27 +99,4 @@ void product_of(const QuantProduct& p) {
   }
 }
 
-template <DType kType>
-void quantize_for(const float* x, const QuantRows& to) {
-  quantize_activations<Kind<kType>::kLayout.group>(x, Kind<kType>::kBias, to);
-}
-
-void product(const QuantProduct& p) {
-  switch (p.dtype) {
-#define CASE(name) \
-  case DType::name: return product_of<DType::name>(p);
-    STRATA_EACH_QUANT(CASE)
-#undef CASE
-    default: return;
-  }
-}
-
-void quantize(DType weights, const float* x, const QuantRows& to) {
-  switch (weights) {
-#define CASE(name) \
-  case DType::name: return quantize_for<DType::name>(x, to);
-    STRATA_EACH_QUANT(CASE)
-#undef CASE
-    default: return;
-  }
-}
+#include "ops/cpu/quant_dispatch.h"

@@ -1,7 +1,6 @@
 #include "ops/cpu/quant_layout.h"
 
 #include <cmath>
-#include <cstring>
 
 namespace strata::cpu {
 namespace {
@@ -27,12 +26,6 @@ Place place(int bits, int quad, int byte) {
 int get(const std::byte* plane, int bits, int quad, int byte) {
   const Place at = place(bits, quad, byte);
   return (static_cast<int>(plane[at.byte]) >> at.shift) & ((1 << bits) - 1);
-}
-
-float half_at(const std::byte* p) {
-  std::uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return half_to_float(bits);
 }
 
 struct CodePlace {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "ops/cpu/panel.h"
 #include "tensor/quant.h"
@@ -71,6 +72,12 @@ inline std::size_t quant_panel_bytes(DType dtype, std::int64_t inputs) {
 // Bytes of a panel of any type.
 inline std::size_t packed_panel_bytes(DType dtype, std::int64_t inputs) {
   return is_block_type(dtype) ? quant_panel_bytes(dtype, inputs) : panel_bytes(dtype, inputs);
+}
+
+inline float half_at(const std::byte* p) {
+  std::uint16_t bits;
+  std::memcpy(&bits, p, 2);
+  return half_to_float(bits);
 }
 
 // Code, and scale and offset, of input k of a lane, and the weight they make: what the scalar bodies and embed read.

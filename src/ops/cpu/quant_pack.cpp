@@ -10,12 +10,6 @@
 namespace strata::cpu {
 namespace {
 
-float half_at(const std::byte* p) {
-  std::uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return half_to_float(bits);
-}
-
 // Where a super-block of GGUF keeps its f16 d; dmin follows where there is one.
 const std::byte* super_d(DType dtype, const std::byte* block) {
   return block + (dtype == DType::kQ2_K ? 80 : dtype == DType::kQ3_K ? 108 : dtype == DType::kQ6_K ? 208 : 0);

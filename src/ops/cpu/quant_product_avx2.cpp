@@ -271,29 +271,7 @@ void product_of(const QuantProduct& p) {
   }
 }
 
-void product(const QuantProduct& p) {
-  switch (p.dtype) {
-#define CASE(name)  \
-  case DType::name: \
-    return product_of<DType::name>(p);
-    STRATA_EACH_QUANT(CASE)
-#undef CASE
-    default:
-      return;
-  }
-}
-
-void quantize(DType weights, const float* x, const QuantRows& to) {
-  switch (weights) {
-#define CASE(name)  \
-  case DType::name: \
-    return quantize_activations<Kind<DType::name>::kLayout.group>(x, Kind<DType::name>::kBias, to);
-    STRATA_EACH_QUANT(CASE)
-#undef CASE
-    default:
-      return;
-  }
-}
+#include "ops/cpu/quant_dispatch.h"
 
 }  // namespace
 

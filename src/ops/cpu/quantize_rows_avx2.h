@@ -1,5 +1,5 @@
-// Activations to integers with AVX2, for the files of every x86 instruction set; the bits are those of
-// quantize_activations.h. Included inside the namespace and target of each.
+// Activations to integers with AVX2; the bits are those of quantize_activations.h. Included inside the namespace
+// and target of the file that uses it.
 
 // Codes of 32 inputs, their scale, and for each group its start and shift.
 template <int kGroup>

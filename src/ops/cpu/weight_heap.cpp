@@ -1,12 +1,10 @@
 #include "ops/cpu/weight_heap.h"
 
-#include <sys/mman.h>
-
 #include <atomic>
 #include <cstdint>
 #include <new>
 
-#include "tensor/out_of_memory.h"
+#include "tensor/huge_pages.h"
 
 namespace strata::cpu {
 namespace {
@@ -15,7 +13,7 @@ constexpr std::size_t kSlab = 32U << 20;  // and its alignment, by which a buffe
 constexpr std::size_t kLine = 64;
 // Smaller ones would keep whole slabs for themselves (adapters come and go), larger ones have their own huge
 // pages (Buffer::host).
-constexpr std::size_t kFrom = 64U << 10, kTo = 4U << 20;
+constexpr std::size_t kFrom = 64U << 10, kTo = kHugeFrom;
 
 // At the begin of a slab: its buffers, and the heap while it allocates from it.
 struct alignas(kLine) Header {
@@ -24,20 +22,13 @@ struct alignas(kLine) Header {
 
 void release(std::byte* slab) {
   if (reinterpret_cast<Header*>(slab)->owners.fetch_sub(1, std::memory_order_acq_rel) == 1)
-    munmap(slab, kSlab);
+    unmap_huge_pages(slab, kSlab);
 }
 
 std::byte* new_slab() {
-  // Over-map so that a whole slab lies inside, then give back the ends.
-  void* p = mmap(nullptr, 2 * kSlab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) throw OutOfMemory("out of memory: {} bytes", kSlab);
-  auto* begin = static_cast<std::byte*>(p);
-  const std::size_t head = (kSlab - reinterpret_cast<std::uintptr_t>(begin) % kSlab) % kSlab;
-  if (head > 0) munmap(begin, head);
-  munmap(begin + head + kSlab, kSlab - head);
-  madvise(begin + head, kSlab, MADV_HUGEPAGE);
-  new (begin + head) Header;
-  return begin + head;
+  std::byte* slab = map_huge_pages(kSlab, kSlab);
+  new (slab) Header;
+  return slab;
 }
 
 }  // namespace
