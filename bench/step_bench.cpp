@@ -26,6 +26,7 @@
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/fill.h"
+#include "ops/cuda/make_cuda_ops.h"
 #include "ops/cuda/op_checks.h"
 #include "runtime/batch_builder.h"
 #include "runtime/memory_pools.h"
@@ -252,7 +253,7 @@ int run(const Flags& f) {
   }
   const auto measure = [&](const char* kind, int sequences, int rows, int past, bool verify) {
     const double need = Subject::bytes(specs, sequences, past + rows + 64);
-    if (need > static_cast<double>(ops.free_bytes()) - 6e9) {
+    if (need > static_cast<double>(cuda_free_bytes()) - 6e9) {
       if (!f.json)
         std::printf("%-8s %6d %6d %8d    does not fit: %.0f GB\n", kind, sequences, rows, past, need / 1e9);
       return;

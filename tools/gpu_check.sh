@@ -71,7 +71,7 @@ summarise() {
 }
 
 build_all() {
-  cmake --preset cuda -B "$build" "${prefix[@]}" && cmake --build "$build" --target strata cuda_test cuda_bench
+  cmake --preset cuda -B "$build" "${prefix[@]}" && cmake --build "$build" --target strata cuda_test cuda_bench step_bench
 }
 tests() { "$build/tests/cuda/cuda_test" --gtest_brief=1 --gtest_filter="$1"; }
 
