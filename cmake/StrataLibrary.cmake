@@ -36,6 +36,14 @@ function(strata_library name)
   endif()
 endfunction()
 
+# strata_time_limit(SECONDS test...): five times as long where a sanitizer slows the program.
+function(strata_time_limit seconds)
+  if(STRATA_SANITIZE)
+    math(EXPR seconds "${seconds} * 5")
+  endif()
+  set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 # strata_test(NAME DEPENDS lib...): one test binary from every *_test.cpp of the current folder.
 # Tests find their data under STRATA_SOURCE_DIR.
 function(strata_test name)
@@ -52,7 +60,8 @@ function(strata_test name)
     set(ARG_TIMEOUT 600)
   endif()
   add_test(NAME ${name} COMMAND ${name}_test)
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2)  # most have a pool of threads
+  strata_time_limit(${ARG_TIMEOUT} ${name})
+  set_tests_properties(${name} PROPERTIES PROCESSORS 2)  # most have a pool of threads
 endfunction()
 
 # strata_unpack(ARCHIVE FOLDER): unpacks test data when it configures, and again when the archive has changed.
