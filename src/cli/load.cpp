@@ -15,6 +15,7 @@
 #include "loader/gguf_vocabulary.h"
 #include "loader/resolve.h"
 #include "model/registry.h"
+#include "text/byte_level.h"
 
 namespace strata {
 namespace {
@@ -56,6 +57,16 @@ Checkpoint open_checkpoint(const ModelFlags& flags, const std::filesystem::path&
   if (!is_dummy(flags)) return Checkpoint::open(path, std::move(progress));
   const ModelConfig config = flags.shape.empty() ? ModelConfig::load(path) : published_shape(flags.shape);
   return {dummy_source(config, flags.dtype == "fp8" ? DType::kF8E4M3 : DType::kBF16), config, path};
+}
+
+// For shapes without a vocabulary: a token for every byte, then " 256", " 257", ..., which no text is encoded to.
+std::shared_ptr<const Tokenizer> dummy_tokenizer(int vocab_size) {
+  TokenizerParts parts;
+  parts.split_name = "gpt-2";
+  for (int id = 0; id < vocab_size; ++id) {
+    append_byte_level(parts.tokens.emplace_back(), id < 256 ? std::string(1, static_cast<char>(id)) : fmt::format(" {}", id));
+  }
+  return std::make_shared<const Tokenizer>(Tokenizer::from_parts(parts, "dummy tokens"));
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& model) {
@@ -100,6 +111,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--max-batch-tokens", f.max_batch_tokens, "Rows of a step at most (default: 512; on a GPU 2048)")->check(CLI::Range(1, 1 << 20));
   app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram, or draft=PATH (a smaller model with the same vocabulary)");
   app.add_option("--draft-tokens", f.draft_tokens, "Drafts a step: 1 to 15, or auto");
+  app.add_option("--simulate-acceptance", f.engine.simulate_acceptance, "For benchmarks, with dummy weights only: accept each draft with this probability, whatever the model says")->check(CLI::Range(0.0, 1.0));
   app.add_option("--cache-file", f.engine.cache_file, "Keep the prefix cache in this file from one start to the next");
   app.add_option("--snapshot-interval", f.engine.snapshot_interval_pages, "Pages between state snapshots of a long prompt; 0 = only at its end")->check(CLI::NonNegativeNumber);
   app.add_flag("--no-prefix-cache", f.no_prefix_cache, "Do not reuse what earlier requests computed");
@@ -181,6 +193,10 @@ Loaded load(const ModelFlags& flags) {
   EngineOptions options = flags.engine;
   options.draft_tokens = parse_draft_tokens(flags.draft_tokens);
   options.prefix_cache = !flags.no_prefix_cache;
+  if (options.simulate_acceptance && !is_dummy(flags)) {
+    throw Error("--simulate-acceptance is for benchmarks with dummy weights (--shape, or --weights dummy): it makes wrong text of a model's");
+  }
+  if (options.simulate_acceptance && options.speculate == "none") throw Error("--simulate-acceptance needs drafts to accept (--speculate)");
   LoadedModel model = load_model(flags);
   options.kv_dtype = parse_dtype(flags.kv_dtype).value_or(model.ops->activation());
   const bool host = model.ops->device() == Device::kCpu;
@@ -194,8 +210,10 @@ Loaded load(const ModelFlags& flags) {
   const auto scratch = std::size_t{8} * static_cast<std::size_t>(options.max_batch_tokens) * static_cast<std::size_t>(model.info.vocab_size) + (std::size_t{1} << 30);
   options.memory_bytes = flags.memory == "auto" ? default_memory(*model.ops, scratch) : parse_bytes(flags.memory);
   Loaded out;
-  out.tokenizer = load_tokenizer(model_path(flags));
-  out.chat_template = load_template(model_path(flags));
+  const auto path = model_path(flags);
+  const bool has_tokens = flags.shape.empty() && (gguf_file(path) || std::filesystem::exists(folder_of(path) / "tokenizer.json"));
+  out.tokenizer = is_dummy(flags) && !has_tokens ? dummy_tokenizer(model.info.vocab_size) : load_tokenizer(path);
+  out.chat_template = load_template(path);
   out.engine = std::make_shared<Engine>(model.model, model.ops, model.info, options);
   if (!flags.lora.empty()) {
     out.adapter = "lora";

@@ -50,6 +50,9 @@ Result<int> EngineCore::check(Request& r) const {
   }
   if (r.max_tokens == 0 || r.max_tokens < -1) return bad_request("max_tokens must be at least 1", "max_tokens");
   if (RequestError bad = check_sampling(r.sampling, vocab); !bad.message.empty()) return tl::unexpected(std::move(bad));
+  if (options_.simulate_acceptance && r.constraint) {
+    return bad_request("drafts that are accepted by chance keep no constraint (--simulate-acceptance)", "response_format");
+  }
   r.logprobs = std::clamp(r.logprobs, -1, vocab);
   r.prompt_logprobs = std::clamp(r.prompt_logprobs, -1, vocab);
   const int limit = std::min(info_.max_context, residency_.capacity());

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,6 +33,9 @@ struct EngineOptions {
   std::string speculate = "none";  // none, mtp, ngram, or draft (by draft_model)
   std::shared_ptr<const Model> draft_model;
   int draft_tokens = 0;          // 0 = chosen by measured cost
+  // Benchmarks with dummy weights, whose drafts are never right: each draft is accepted with this probability instead, and is
+  // the text then. Everything else runs as in real verification.
+  std::optional<double> simulate_acceptance;
   bool lazy_slots = true;        // verify on tapes; false = a slot for every row, for comparison
   int max_loras = 8;             // LoRA adapters in use at once; 0 = none can be loaded
   int max_lora_rank = 256;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/engine_core.h"
+#include "runtime/philox.h"
 
 namespace strata {
 namespace {
@@ -11,6 +12,11 @@ TokenLogprob logprob_of(const Drawn& d) {
   TokenLogprob out{.token = d.token, .logprob = d.logprob, .top = {}};
   for (const auto& [value, token] : d.top) out.top.emplace_back(token, value);
   return out;
+}
+
+// Of the token at `position`; independent of the number that the token is drawn with.
+bool accepts_by_chance(double probability, std::uint64_t seed, int position) {
+  return philox(seed, static_cast<std::uint64_t>(position), 1)[0] < probability * 0x1p32;
 }
 
 }  // namespace
@@ -182,7 +188,7 @@ void EngineCore::sample_run(Active& a, const Tensor& logits, std::span<const Dra
       drawn = runner_->draw(logits, queue_.rows());
     }
     const Drawn& d = drawn[runner_->draws_together() ? static_cast<std::size_t>(a.first_draw + a.scores + i) : 0];
-    const int token = d.token;
+    int token = d.token;
     if (token < 0 || !d.finite) {
       a.event.finish = FinishReason::kError;
       a.event.error = token < 0 && s.request.constraint ? "no token may follow under this request's constraints"
@@ -190,9 +196,13 @@ void EngineCore::sample_run(Active& a, const Tensor& logits, std::span<const Dra
       break;
     }
     if (s.request.logprobs >= 0) a.event.logprobs.push_back(logprob_of(d));
+    bool draft_right = i < a.drafts && s.drafts[static_cast<std::size_t>(i)] == token;
+    if (options_.simulate_acceptance && i < a.drafts) {
+      draft_right = accepts_by_chance(*options_.simulate_acceptance, s.seed, a.known + i);
+      if (draft_right) token = s.drafts[static_cast<std::size_t>(i)];
+    }
     a.event.tokens.push_back(token);
     s.tokens.push_back(token);
-    const bool draft_right = i < a.drafts && s.drafts[static_cast<std::size_t>(i)] == token;
     if (i < a.drafts) {
       ++metrics_.drafted_at[static_cast<std::size_t>(i)];
       metrics_.accepted_at[static_cast<std::size_t>(i)] += draft_right ? 1 : 0;
