@@ -120,6 +120,7 @@ void EngineCore::grow_scratch() {
                 .longest_run = rows, .longest_context = std::max(rows, kPageTokens)});
   const Scratch scratch(ops_->arena());
   runner_->forward(*model_, builder_.batch(), pools_.views().first(model_->layers.size()));
+  runner_->begin(StepPart::kDraft);
 }
 
 std::string EngineCore::fingerprint() const {
@@ -261,6 +262,7 @@ bool EngineCore::step() {
 
   DraftStep drafting;
   take_drafts(drafting);
+  runner_->begin(StepPart::kForward);
 
   auto mark = Clock::now();
   build();
@@ -287,6 +289,7 @@ bool EngineCore::step() {
 
   mark = Clock::now();
   if (!together) sample(out.logits);
+  runner_->begin(StepPart::kDraft);
   std::vector<StepRun> runs;
   std::vector<StepSave> kept;
   int verify_rows = 0;
@@ -328,6 +331,11 @@ bool EngineCore::step() {
     drafting.observe = seconds_since(mark);
     metrics_.step_seconds["draft"] += drafting.propose + drafting.observe;
     policy_.record(drafting);
+  }
+  if (const DeviceClock* clock = runner_->clock()) {
+    runner_->begin(StepPart::kDraft);  // what observing enqueued ends here
+    metrics_.device_seconds["forward"] = clock->seconds(StepPart::kForward);
+    metrics_.device_seconds["draft"] = clock->seconds(StepPart::kDraft);
   }
 
   ++metrics_.steps;

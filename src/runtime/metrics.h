@@ -42,6 +42,7 @@ struct EngineMetrics {
   // seconds
   Histogram ttft, inter_token, queue, step;
   std::map<std::string, double> step_seconds;               // total by part: schedule, batch, forward, sample, draft
+  std::map<std::string, double> device_seconds;             // that a device beside the host had work, by part: forward, draft
 };
 
 }  // namespace strata

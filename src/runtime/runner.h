@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "ops/device_clock.h"
 #include "runtime/batch_builder.h"
 #include "runtime/sampler.h"
 
@@ -17,9 +18,10 @@ namespace strata {
 // one unused longest goes first.
 class Runner {
  public:
-  Runner(Ops& ops, const StepLimits& limits) : ops_(ops), device_(ops.make_step_device(limits)) {}
+  Runner(Ops& ops, const StepLimits& limits) : Runner(ops, ops.make_step_device(limits)) {}
   // For tests: a device of their own.
-  Runner(Ops& ops, std::unique_ptr<StepDevice> device) : ops_(ops), device_(std::move(device)) {}
+  Runner(Ops& ops, std::unique_ptr<StepDevice> device)
+      : ops_(ops), device_(std::move(device)), clock_(dynamic_cast<DeviceClock*>(device_.get())) {}
 
   Ops& ops() { return ops_; }
   StepDevice* device() { return device_.get(); }
@@ -39,6 +41,12 @@ class Runner {
   std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows);
   // The best token of each of the first `n` rows.
   std::span<const int> best(const Tensor& logits, int n);
+
+  // A backend that is timed apart from the host (null: it is not) is told what follows is for.
+  void begin(StepPart part) {
+    if (clock_ != nullptr) clock_->begin(part);
+  }
+  const DeviceClock* clock() const { return clock_; }
 
   int recordings() const { return static_cast<int>(steps_.size()); }
   static constexpr int kMostRecordings = 128;
@@ -63,6 +71,7 @@ class Runner {
 
   Ops& ops_;
   std::unique_ptr<StepDevice> device_;
+  DeviceClock* clock_ = nullptr;
   std::list<Step> steps_;  // most recently used first
   Sampler sampler_;
   std::vector<Drawn> drawn_;

@@ -112,6 +112,7 @@ void write_engine(MetricsText& out, const EngineMetrics& m) {
   out.histogram("queue_seconds", "From submission to the first step.", m.queue);
   out.histogram("step_seconds", "Duration of a step.", m.step);
   by("step_part_seconds_total", "Time in steps by part.", "part", m.step_seconds);
+  by("device_seconds_total", "Time in which the GPU had work, by part of a step.", "part", m.device_seconds);
 }
 
 void write_server(MetricsText& out, const Service& service) {

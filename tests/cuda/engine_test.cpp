@@ -2,6 +2,7 @@
 // aborts, steady steps.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <thread>
 
@@ -221,6 +222,37 @@ TEST_F(EngineOnGpu, SteadyStepsReplayAndNeitherAllocateNorWait) {
   EXPECT_EQ(after.waits - before.waits, static_cast<std::uint64_t>(kSteps));  // for the tokens
   EXPECT_EQ(after.recordings, before.recordings);
   EXPECT_EQ(after.allocations, before.allocations);
+}
+
+// Device time is what events on the stream saw: more than nothing, and nothing while the host sleeps between
+// steps.
+TEST_F(EngineOnGpu, TheClockCountsWorkAndNoIdling) {
+  const TestModel model = on_gpu("tiny-hybrid", DType::kBF16);
+  EngineOptions o = options(model);
+  o.speculate = "mtp";
+  o.draft_tokens = 3;
+  EngineFixture e(model, o);
+  Request r = greedy(test_prompt(66, 1), 100);
+  r.sampling.ignore_eos = true;
+  e.submit(std::move(r));
+  for (int i = 0; i < 3; ++i) e.step();
+  const auto busy = [&] {
+    const auto seconds = e.core().metrics().device_seconds;
+    return std::pair(seconds.at("forward"), seconds.at("draft"));
+  };
+  const auto before = busy();
+  const auto start = Clock::now();
+  constexpr int kSteps = 10;
+  constexpr auto kSleep = std::chrono::milliseconds(20);
+  for (int i = 0; i < kSteps; ++i) {
+    std::this_thread::sleep_for(kSleep);
+    ASSERT_TRUE(e.step());
+  }
+  const double awake = std::chrono::duration<double>(Clock::now() - start - kSteps * kSleep).count();
+  const auto after = busy();
+  EXPECT_GT(after.first, before.first);
+  EXPECT_GT(after.second, before.second);
+  EXPECT_LT(after.first + after.second - before.first - before.second, awake + 0.01);
 }
 
 TEST_F(EngineOnGpu, AThousandRequestsWithAbortsGiveAllBack) {

@@ -18,7 +18,7 @@ constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 
 
 }  // namespace
 
-Draws::Draws(CudaOps& ops, const StepLimits& limits) : ops_(ops) {
+Draws::Draws(CudaOps& ops, BusyClock& clock, const StepLimits& limits) : ops_(ops), clock_(clock) {
   if (limits.vocab > kMostDrawVocab)
     throw Error("a vocabulary of {} tokens; CUDA draws from at most {}", limits.vocab, kMostDrawVocab);
   const auto rows = static_cast<std::size_t>(limits.logit_rows);
@@ -82,6 +82,7 @@ std::span<const Drawn> Draws::operator()(const Tensor& logits, std::span<const D
     edit += r.edits.size();
     word += r.allowed.size();
   }
+  clock_.enter();
   ops_.copy_to_device(in_.view(DType::kU8, {static_cast<std::int64_t>(bytes)}), in_host_.data());
 
   DrawView view;
@@ -98,7 +99,9 @@ std::span<const Drawn> Draws::operator()(const Tensor& logits, std::span<const D
   const std::size_t out_bytes =
       top_rows > 0 ? top_at() + top_rows * kMostTop * sizeof(TopEntry) : rows.size() * sizeof(DrawResult);
   ops_.copy_to_host(out_host_.data(), out_.view(DType::kU8, {static_cast<std::int64_t>(out_bytes)}));
+  clock_.leave();
   ops_.synchronize();
+  clock_.settle();
 
   const auto* results = reinterpret_cast<const DrawResult*>(out_host_.data());
   drawn_.resize(rows.size());

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cuda/busy_clock.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/step_device.h"
 
@@ -14,7 +15,7 @@ namespace strata::cuda {
 class Draws {
  public:
   // Error when the vocabulary is too large.
-  Draws(CudaOps& ops, const StepLimits& limits);
+  Draws(CudaOps& ops, BusyClock& clock, const StepLimits& limits);
   // See StepDevice::draw.
   std::span<const Drawn> operator()(const Tensor& logits, std::span<const DrawRow> rows);
 
@@ -23,6 +24,7 @@ class Draws {
   std::size_t top_at() const;
 
   CudaOps& ops_;
+  BusyClock& clock_;
   Buffer in_, in_host_, out_, out_host_;  // jobs, edits, masks; results, best tokens
   std::size_t rows_ = 0;
   std::vector<Drawn> drawn_;

@@ -41,12 +41,14 @@ std::size_t number_bytes(const StepLimits& l) {
 
 CudaStepDevice::CudaStepDevice(CudaOps& ops, const StepLimits& limits)
     : ops_(ops),
+      clock_(ops.stream()),
       upload_(ops, upload_bytes(limits)),
       numbers_(ops, number_bytes(limits)),
-      draws_(ops, limits) {}
+      draws_(ops, clock_, limits) {}
 
 Batch CudaStepDevice::upload(const Batch& host) {
   ++ops_.counters().uploads;
+  clock_.enter();
   return upload_.send(host);
 }
 
@@ -54,6 +56,7 @@ Tensor CudaStepDevice::place(std::span<const int> numbers, const Shape& shape) {
   if (numbers.empty()) return {};
   STRATA_CHECK(static_cast<std::int64_t>(numbers.size()) == shape.elements(), "{} numbers for {}",
                numbers.size(), shape.to_string());
+  clock_.enter();
   const Staging::Place place = numbers_.take(numbers.size_bytes());
   std::memcpy(place.host, numbers.data(), numbers.size_bytes());
   const Tensor to(place.device, DType::kI32, shape, Device::kCuda);
@@ -82,8 +85,11 @@ std::unique_ptr<Recording> CudaStepDevice::record(const std::function<void()>& s
 
 std::span<const float> CudaStepDevice::fetch(const Tensor& values) {
   if (values.bytes() > fetched_.bytes()) fetched_ = ops_.allocate_pinned(values.bytes());
+  clock_.enter();
   ops_.copy_to_host(fetched_.data(), values);
+  clock_.leave();
   ops_.synchronize();
+  clock_.settle();
   return {reinterpret_cast<const float*>(fetched_.data()), static_cast<std::size_t>(values.elements())};
 }
 

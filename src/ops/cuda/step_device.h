@@ -7,8 +7,8 @@
 
 namespace strata::cuda {
 
-// See StepDevice. Must go before its backend does.
-class CudaStepDevice final : public StepDevice {
+// See StepDevice and DeviceClock. Must go before its backend does.
+class CudaStepDevice final : public StepDevice, public DeviceClock {
  public:
   CudaStepDevice(CudaOps& ops, const StepLimits& limits);
 
@@ -20,9 +20,12 @@ class CudaStepDevice final : public StepDevice {
     return draws_(logits, rows);
   }
   const StepCounters& counters() override { return ops_.counters(); }
+  void begin(StepPart part) override { clock_.part(part); }
+  double seconds(StepPart part) const override { return clock_.seconds(part); }
 
  private:
   CudaOps& ops_;
+  BusyClock clock_;
   BatchUpload upload_;
   Staging numbers_;
   Draws draws_;
