@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -22,8 +22,8 @@ using Now = std::chrono::steady_clock;
 
 double since(Now::time_point start) { return std::chrono::duration<double>(Now::now() - start).count(); }
 
-// Requests' bodies: conversations from a file, or words drawn from a fixed list (the first ones shared by
-// all).
+// Requests' bodies: conversations from a file, words drawn from a fixed list (the first ones shared by
+// all), or token ids.
 class Workload {
  public:
   explicit Workload(const UrlBenchFlags& flags) : flags_(flags) {
@@ -43,7 +43,13 @@ class Workload {
   std::string body(int index) const {
     Json out = Json::object();
     if (!flags_.model.empty()) out["model"] = flags_.model;
-    if (conversations_.empty()) {
+    if (flags_.prompt_tokens > 0) {
+      std::mt19937 random(flags_.seed + 1 + static_cast<unsigned>(index));
+      Json& prompt = out["prompt"] = Json::array();
+      for (int i = 0; i < flags_.prompt_tokens; ++i)
+        prompt.push_back(random() % static_cast<unsigned>(flags_.vocabulary));
+      out["ignore_eos"] = true;
+    } else if (conversations_.empty()) {
       const std::string shared = words(flags_.seed, flags_.shared_words);
       const std::string own =
           words(flags_.seed + 1 + static_cast<unsigned>(index), flags_.prompt_words - flags_.shared_words);
@@ -58,6 +64,8 @@ class Workload {
     out["stream_options"] = {{"include_usage", true}};
     return out.dump();
   }
+
+  const char* path() const { return flags_.prompt_tokens > 0 ? "/v1/completions" : "/v1/chat/completions"; }
 
  private:
   static std::string words(unsigned seed, int count) {
@@ -88,14 +96,18 @@ class StreamTimer {
   }
 
  private:
+  static bool has_text(const Json& choice) {
+    if (!choice.contains("delta")) return !choice.value("text", "").empty();
+    const Json& delta = choice["delta"];
+    return !delta.value("content", "").empty() || !delta.value("reasoning_content", "").empty() ||
+           delta.contains("tool_calls");
+  }
+
   void event(const Json& event) {
     if (!event.is_object()) return;
     if (event.contains("error")) times_.error = event["error"].value("message", "error in the stream");
     if (event.contains("choices") && !event["choices"].empty()) {
-      const Json& delta = event["choices"][0]["delta"];
-      const bool text = !delta.value("content", "").empty() ||
-                        !delta.value("reasoning_content", "").empty() || delta.contains("tool_calls");
-      if (text) {
+      if (has_text(event["choices"][0])) {
         const double now = since(due_);
         if (last_ < 0)
           times_.first = now;
@@ -118,45 +130,58 @@ class StreamTimer {
   double last_ = -1;
 };
 
-RequestTimes run_one(HttpClient& client, const std::string& body, Now::time_point due) {
+// What all clients of a load share.
+struct Load {
+  const UrlBenchFlags& flags;
+  const Workload& workload;
+  Now::time_point start = Now::now();
+  std::optional<Now::time_point> end = {};
+
+  bool over() const { return end && Now::now() >= *end; }
+};
+
+RequestTimes run_one(HttpClient& client, const Load& load, int index, Now::time_point due) {
   RequestTimes times;
+  times.begun = true;
   try {
     StreamTimer timer(due, times);
-    const HttpReply reply =
-        client.post("/v1/chat/completions", body, [&](std::string_view piece) { timer.take(piece); });
+    const HttpReply reply = client.post(load.workload.path(), load.workload.body(index),
+                                        [&](std::string_view piece) { timer.take(piece); });
     times.total = since(due);
     if (reply.status != 200)
       times.error = fmt::format("HTTP {}: {}", reply.status, reply.body.substr(0, 200));
+  } catch (const HttpTimeout&) {
+    times.given_up = true;
   } catch (const std::exception& e) {
     times.error = e.what();
   }
-  times.ok = times.error.empty();
+  times.ok = times.error.empty() && !times.given_up;
   return times;
 }
 
-void closed_loop(const UrlBenchFlags& flags, const Workload& workload, std::vector<RequestTimes>& results) {
+void closed_loop(const Load& load, std::vector<RequestTimes>& results) {
   std::atomic<int> next{0};
   std::vector<std::jthread> clients;
-  for (int c = 0; c < flags.concurrency; ++c)
+  for (int c = 0; c < load.flags.concurrency; ++c)
     clients.emplace_back([&] {
-      HttpClient client(HttpUrl::parse(flags.url), flags.api_key);
-      for (int i = 0; (i = next++) < flags.requests;)
-        results[static_cast<std::size_t>(i)] = run_one(client, workload.body(i), Now::now());
+      HttpClient client(HttpUrl::parse(load.flags.url), load.flags.api_key, load.end);
+      for (int i = 0; !load.over() && (i = next++) < load.flags.requests;)
+        results[static_cast<std::size_t>(i)] = run_one(client, load, i, Now::now());
     });
 }
 
 // Arrivals do not wait for answers: every request has its own thread, and its time runs from when it was due.
-void open_loop(const UrlBenchFlags& flags, const Workload& workload, std::vector<RequestTimes>& results) {
-  std::mt19937 random(flags.seed);
-  std::exponential_distribution<double> interval(flags.rate);
+void open_loop(const Load& load, std::vector<RequestTimes>& results) {
+  std::mt19937 random(load.flags.seed);
+  std::exponential_distribution<double> interval(load.flags.rate);
   std::vector<std::jthread> clients;
-  auto due = Now::now();
-  for (int i = 0; i < flags.requests; ++i) {
+  auto due = load.start;
+  for (int i = 0; i < load.flags.requests && !load.over(); ++i) {
     due += std::chrono::duration_cast<Now::duration>(std::chrono::duration<double>(interval(random)));
     std::this_thread::sleep_until(due);
     clients.emplace_back([&, i, due] {
-      HttpClient client(HttpUrl::parse(flags.url), flags.api_key);
-      results[static_cast<std::size_t>(i)] = run_one(client, workload.body(i), due);
+      HttpClient client(HttpUrl::parse(load.flags.url), load.flags.api_key, load.end);
+      results[static_cast<std::size_t>(i)] = run_one(client, load, i, due);
     });
   }
 }
@@ -187,6 +212,18 @@ void add_url_bench_flags(CLI::App& app, UrlBenchFlags& f) {
   app.add_option("--shared-words", f.shared_words, "Of those, at the beginning and the same in every prompt")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
+  app.add_option("--prompt-tokens", f.prompt_tokens,
+                 "Prompts of so many token ids drawn at random, by /v1/completions, instead of words")
+      ->check(CLI::Range(1, 1'000'000))
+      ->group(group);
+  app.add_option("--vocabulary", f.vocabulary, "With --prompt-tokens: ids are below this")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--seconds", f.seconds,
+                 "Begin no request after so long and give up those that run; they are not in the rates")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
   app.add_option("--output-tokens", f.output_tokens, "Tokens to ask for")
       ->check(CLI::Range(1, 1'000'000))
       ->group(group);
@@ -201,19 +238,24 @@ int run_url_bench(const UrlBenchFlags& flags) {
     throw Error("--shared-words {} exceed --prompt-words {}", flags.shared_words, flags.prompt_words);
   const Workload workload(flags);
   std::vector<RequestTimes> results(static_cast<std::size_t>(flags.requests));
-  const auto start = Now::now();
+  Load load{.flags = flags, .workload = workload};
+  if (flags.seconds > 0)
+    load.end =
+        load.start + std::chrono::duration_cast<Now::duration>(std::chrono::duration<double>(flags.seconds));
   if (flags.rate > 0)
-    open_loop(flags, workload, results);
+    open_loop(load, results);
   else
-    closed_loop(flags, workload, results);
-  const Json report = load_report(results, since(start), flags.goal_ttft_ms, flags.goal_gap_ms);
+    closed_loop(load, results);
+  const double seconds = since(load.start);
+  std::erase_if(results, [](const RequestTimes& r) { return !r.begun; });
+  const Json report = load_report(results, seconds, flags.goal_ttft_ms, flags.goal_gap_ms);
   std::fputs(load_table(report).c_str(), stdout);
   if (!flags.json_file.empty()) {
     std::ofstream file(flags.json_file);
     file << report.dump(1) << '\n';
     if (!file) throw Error("cannot write {}", flags.json_file);
   }
-  return report["ok"] == report["requests"] ? 0 : 1;
+  return report["errors"].empty() ? 0 : 1;
 }
 
 }  // namespace strata

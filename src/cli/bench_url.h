@@ -13,6 +13,8 @@ struct UrlBenchFlags {
   double rate = 0;      // requests a second (Poisson arrivals); 0 = closed loop
   int concurrency = 8;  // of the closed loop
   int prompt_words = 100, shared_words = 0, output_tokens = 64;
+  int prompt_tokens = 0, vocabulary = 1000;  // > 0: prompts of so many ids below `vocabulary`, no text
+  double seconds = 0;  // > 0: no request begins after so long, and those that run are given up
   unsigned seed = 1;
   double goal_ttft_ms = 1000, goal_gap_ms = 100;  // a request within both counts as good
 };

@@ -4,14 +4,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <memory>
-
-#include "base/error.h"
 
 namespace strata {
 namespace {
@@ -46,7 +45,8 @@ HttpUrl HttpUrl::parse(const std::string& text) {
   return url;
 }
 
-HttpClient::HttpClient(HttpUrl url, std::string api_key) : url_(std::move(url)), key_(std::move(api_key)) {}
+HttpClient::HttpClient(HttpUrl url, std::string api_key, std::optional<TimePoint> give_up_at)
+    : url_(std::move(url)), key_(std::move(api_key)), give_up_at_(give_up_at) {}
 
 HttpClient::~HttpClient() { close(); }
 
@@ -80,6 +80,13 @@ void HttpClient::send(std::string_view bytes) {
 }
 
 void HttpClient::fill() {
+  if (give_up_at_) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*give_up_at_ - std::chrono::steady_clock::now());
+    pollfd waits{.fd = fd_, .events = POLLIN, .revents = 0};
+    if (left.count() <= 0 || ::poll(&waits, 1, static_cast<int>(left.count())) == 0)
+      throw HttpTimeout("no answer in time");
+  }
   char piece[16384];
   const ssize_t n = ::recv(fd_, piece, sizeof piece, 0);
   if (n <= 0) throw Error("the server closed the connection in the middle of an answer");

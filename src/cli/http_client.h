@@ -2,11 +2,15 @@
 // streams.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/error.h"
 
 namespace strata {
 
@@ -21,10 +25,18 @@ struct HttpReply {
   std::string body;
 };
 
+// Thrown when an answer has not come in time; the connection is closed then.
+struct HttpTimeout : Error {
+  using Error::Error;
+};
+
 // One connection, kept open between requests. For one thread. Calls throw Error when the connection fails.
 class HttpClient {
  public:
-  HttpClient(HttpUrl url, std::string api_key);
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // From `give_up_at` on calls throw HttpTimeout, also those that wait for an answer.
+  HttpClient(HttpUrl url, std::string api_key, std::optional<TimePoint> give_up_at = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -45,6 +57,7 @@ class HttpClient {
 
   HttpUrl url_;
   std::string key_;
+  std::optional<TimePoint> give_up_at_;
   int fd_ = -1;
   std::string buffer_;
 };

@@ -33,20 +33,24 @@ double percentile(std::vector<double> values, double percent) {
 Json load_report(const std::vector<RequestTimes>& requests, double seconds, double goal_ttft_ms,
                  double goal_gap_ms) {
   std::vector<double> first, gaps, per_token, total;
-  long prompt = 0, cached = 0, output = 0, ok = 0, good = 0;
+  long prompt = 0, cached = 0, output = 0, ok = 0, good = 0, given_up = 0;
   std::map<std::string, int> errors;
   for (const RequestTimes& r : requests) {
-    if (!r.ok) {
+    if (!r.ok && !r.given_up) {
       ++errors[r.error];
+      continue;
+    }
+    gaps.insert(gaps.end(), r.gaps.begin(), r.gaps.end());
+    if (r.first > 0) first.push_back(r.first);
+    if (r.given_up) {
+      ++given_up;
       continue;
     }
     ++ok;
     prompt += r.prompt_tokens;
     cached += r.cached_tokens;
     output += r.output_tokens;
-    first.push_back(r.first);
     total.push_back(r.total);
-    gaps.insert(gaps.end(), r.gaps.begin(), r.gaps.end());
     const double each = r.output_tokens > 1 ? (r.total - r.first) / (r.output_tokens - 1) : 0;
     if (r.output_tokens > 1) per_token.push_back(each);
     if (1000 * r.first <= goal_ttft_ms && 1000 * each <= goal_gap_ms) ++good;
@@ -54,6 +58,7 @@ Json load_report(const std::vector<RequestTimes>& requests, double seconds, doub
   const auto rate = [&](long n) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; };
   Json out{{"requests", requests.size()},
            {"ok", ok},
+           {"given_up", given_up},
            {"seconds", seconds},
            {"requests_per_second", rate(ok)},
            {"prompt_tokens", prompt},

@@ -10,9 +10,10 @@ namespace strata {
 // Seconds from the request's arrival (when it should have been sent, so a late client does not hide a slow
 // server).
 struct RequestTimes {
-  bool ok = false;
+  bool begun = false, ok = false;
+  bool given_up = false;  // it ran when the load's time was over; first and gaps count
   std::string error;
-  double first = 0;          // to the first token
+  double first = 0;          // to the first token; 0: none came
   double total = 0;          // to the end
   std::vector<double> gaps;  // between pieces of text
   int prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;

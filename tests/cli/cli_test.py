@@ -173,5 +173,68 @@ class Bench(unittest.TestCase):
         self.assertIn("qwen3.5-35b-a3b", strata("bench", "--shape", "qwen9").stderr)
 
 
+class DummyServer(unittest.TestCase):
+    """Dummy weights with a fixed acceptance of drafts, and the benchmark of a whole server."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        config = json.loads((SOURCE / "tests/golden/qwen3_5_moe/config.json").read_text())
+        config.get("text_config", config)["max_position_embeddings"] = 2048
+        (pathlib.Path(cls.folder.name) / "config.json").write_text(json.dumps(config))
+        cls.flags = ["--model", cls.folder.name, "--weights", "dummy", "--memory", "64MiB"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_acceptance_is_simulated_with_dummy_weights_only(self):
+        drafts = ["--speculate", "mtp", "--draft-tokens", "3", "--simulate-acceptance"]
+        self.assertIn("dummy weights", strata("run", *drafts, "0.8", "hi").stderr)
+        self.assertIn("--speculate", strata("run", *self.flags, "--simulate-acceptance", "0.8", "hi").stderr)
+        self.assertEqual(strata("run", *self.flags, *drafts, "1.5", "hi").returncode, 2)
+        run = strata("run", *self.flags, *drafts, "1", "--raw", "--stats", "--max-tokens", "17", "hi")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stderr, "12 of 12")  # 1 token of the prompt's step, 4 blocks of 3 drafts and one more token
+        self.assertIn("benchmarks", strata("serve", "--help").stdout)
+
+    def test_a_server_is_loaded_with_token_ids_for_a_limited_time(self):
+        server = subprocess.Popen([STRATA, "serve", "--port", "0", *self.flags], stdout=subprocess.PIPE, text=True)
+        try:
+            url = re.search(r"http://\S+", server.stdout.readline())[0]
+            report = pathlib.Path(self.folder.name) / "load.json"
+            bench = ["bench", "--url", url, "--prompt-tokens", "100", "--vocabulary", "300", "--concurrency", "3", "--json-file", str(report)]
+            run = strata(*bench, "--requests", "6", "--output-tokens", "8")
+            self.assertEqual(run.returncode, 0, run.stderr + run.stdout)
+            load = json.loads(report.read_text())
+            self.assertEqual((load["ok"], load["given_up"], load["prompt_tokens"], load["output_tokens"], load["cached_tokens"]), (6, 0, 600, 48, 0))
+            self.assertGreater(load["ttft_ms"]["p50"], 0)
+            self.assertGreater(load["per_output_token_ms"]["p50"], 0)
+            run = strata(*bench, "--requests", "1000000", "--output-tokens", "1800", "--seconds", "1")
+            self.assertEqual(run.returncode, 0, run.stderr + run.stdout)
+            load = json.loads(report.read_text())
+            self.assertIn(load["given_up"], (1, 2, 3))
+            self.assertEqual(load["requests"], load["ok"] + load["given_up"])
+            self.assertLess(load["seconds"], 20)
+        finally:
+            server.terminate()
+            server.wait(60)
+            server.stdout.close()
+
+    def test_the_whole_benchmark_runs(self):
+        report = pathlib.Path(self.folder.name) / "serve.json"
+        run = subprocess.run([sys.executable, SOURCE / "bench/serve_gpu.py", "--strata", STRATA, "--model", self.folder.name, "--backend", "cpu", "--dtype", "bf16",
+                              "--loads", "100/16@1,3", "--ways", "none", "mtp:3", "--vocabulary", "300", "--json", report, "--flags", "--memory", "64MiB"],
+                             capture_output=True, text=True, timeout=300, check=False)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        loads = json.loads(report.read_text())
+        self.assertEqual([(r["way"], r["concurrency"], r["ok"]) for r in loads], [("none", 1, 3), ("none", 3, 9), ("mtp:3", 1, 3), ("mtp:3", 3, 9)])
+        for r in loads:
+            self.assertAlmostEqual(sum(r["share_of_time"].values()), 1, delta=0.05)
+            self.assertGreater(r["output_tokens_per_second"], 0)
+        self.assertGreater(loads[3]["accepted_per_verify"], 0.4)
+        self.assertEqual(run.stdout.count("| 100/16 at "), 4)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
