@@ -3,7 +3,10 @@
 // it must move (matrices that its rows touch, keys and values, states) and how far it is from the device's
 // copy rate.
 //   step_bench SHAPE [--dtype f8_e4m3] [--batches 1,16] [--contexts 1024] [--prefill 8192] [--verify 4]
-//   [--json] [--once]
+//   [--mtp 3] [--acceptance 0.8] [--json] [--once]
+// --mtp K: also what a token takes with K drafts of the model's own head, of which each is accepted with the
+// probability
+// --acceptance after those before it: (a verify step of K + 1 rows + K passes of the head) / tokens a step.
 // --once: one eager decode step of the first batch and context between profiler marks, for ncu
 // --profile-from-start off;
 // --prefill-once: a prefill instead.
@@ -38,6 +41,8 @@ struct Flags {
   std::string shape;
   DType dtype = DType::kBF16;
   std::vector<int> batches = {1, 16, 64, 256}, contexts = {1024, 8192, 65536}, prefill = {8192}, verify;
+  int mtp = 0;
+  double acceptance = 0.8;
   bool json = false, once = false, prefill_once = false;
 };
 
@@ -66,6 +71,11 @@ Flags parse(int argc, char** argv) {
       f.prefill = numbers(value());
     } else if (arg == "--verify") {
       f.verify = numbers(value());
+    } else if (arg == "--mtp") {
+      f.mtp = std::stoi(value());
+      if (f.mtp < 1 || f.mtp >= kTapeRows) throw Error("--mtp must be 1 to {}", kTapeRows - 1);
+    } else if (arg == "--acceptance") {
+      f.acceptance = std::stod(value());
     } else if (arg == "--json") {
       f.json = true;
     } else if (arg == "--once") {
@@ -108,16 +118,16 @@ class Subject {
         pages_each_((context + kPageTokens - 1) / kPageTokens),
         pools_(specs(), {.pages = sequences * pages_each_, .slots = sequences + 1, .tapes = tapes},
                DType::kBF16, ops) {
+    if (model.fusion != nullptr) {
+      const std::int64_t rows = std::int64_t{sequences} * kTapeRows;
+      hidden_ = ops.allocate(bytes_of(ops.activation(), rows * model.hidden_size));
+      fill(hidden_.view(ops.activation(), {rows, model.hidden_size}));
+    }
     for (const Memory& memory : pools_.views()) {
       const auto* kv = std::get_if<KvView>(&memory);
       if (kv == nullptr) continue;
       for (const Tensor& t : {kv->k, kv->v}) {
-        if (t.empty()) continue;
-        cuda::launch_fill({.to = {t.raw(), t.row_size(), cuda::elem_of(t.dtype())},
-                           .rows = t.rows(),
-                           .columns = t.row_size(),
-                           .deviation = 1},
-                          ops.stream());
+        if (!t.empty()) fill(t);
       }
     }
   }
@@ -149,7 +159,10 @@ class Subject {
 
   void forward(const Batch& batch) {
     const Scratch scratch(ops_.arena());
-    model_.forward(batch, pools_.views(), ops_);
+    const Tensor hidden = model_.fusion == nullptr
+                              ? Tensor()
+                              : hidden_.view(ops_.activation(), {batch.shape.rows, model_.hidden_size});
+    model_.forward(batch, pools_.views(), ops_, hidden);
   }
 
   // Seconds of a step: the median of `repeat` replays.
@@ -195,12 +208,20 @@ class Subject {
 
  private:
   std::vector<StateSpec> specs() const { return model_.states(); }
+  void fill(const Tensor& t) {
+    cuda::launch_fill({.to = {t.raw(), t.row_size(), cuda::elem_of(t.dtype())},
+                       .rows = t.rows(),
+                       .columns = t.row_size(),
+                       .deviation = 1},
+                      ops_.stream());
+  }
 
   const Model& model_;
   CudaOps& ops_;
   cuda::BatchUpload& upload_;
   int sequences_, pages_each_;
   MemoryPools pools_;
+  Buffer hidden_;  // of the head's rows
   BatchBuilder builder_;
 };
 
@@ -251,16 +272,20 @@ int run(const Flags& f) {
     std::printf("%-8s %6s %6s %8s %10s %10s %8s %12s\n", "step", "batch", "rows", "context", "ms", "floor ms",
                 "of it", "rows/s");
   }
-  const auto measure = [&](const char* kind, int sequences, int rows, int past, bool verify) {
+  // Seconds; 0 where it does not fit.
+  const auto measure = [&](const char* kind, int sequences, int rows, int past, bool verify) -> double {
     const double need = Subject::bytes(specs, sequences, past + rows + 64);
     if (need > static_cast<double>(cuda_free_bytes()) - 6e9) {
       if (!f.json)
         std::printf("%-8s %6d %6d %8d    does not fit: %.0f GB\n", kind, sequences, rows, past, need / 1e9);
-      return;
+      return 0;
     }
     Subject subject(model, ops, upload, sequences, past + rows + 64, verify ? sequences : 0);
     const Batch batch = subject.batch(rows, past, verify);
-    if (f.once) return subject.once(batch);
+    if (f.once) {
+      subject.once(batch);
+      return 0;
+    }
     const double t = subject.time(batch, rows > 64 ? 3 : 15);
     const double kv = static_cast<double>(MemoryPools::page_bytes(specs, DType::kBF16)) / kPageTokens *
                       (past + rows) * sequences;
@@ -278,7 +303,41 @@ int run(const Flags& f) {
       std::printf("%-8s %6d %6d %8d %10.3f %10.3f %7.0f%% %12.0f\n", kind, sequences, rows, past, t * 1e3,
                   floor * 1e3, 100 * floor / t, sequences * rows / t);
     std::fflush(stdout);
+    return t;
   };
+  // Tokens a step in the mean: the drafts accepted in turn, and the one drawn behind them.
+  double tokens = 1;
+  for (int i = 1; i <= f.mtp; ++i) tokens += std::pow(f.acceptance, i);
+  // Pass d of the head reads a row for every token of the last step and one for every draft before it, as
+  // MtpDrafter does; beyond the depths that have keys of their own, the newest draft alone.
+  const auto measure_mtp = [&](int sequences, int past) {
+    constexpr int kDepths = 3;
+    const double verify = measure("verify", sequences, f.mtp + 1, past, true);
+    if (verify == 0) return;
+    double drafts = 0;
+    Subject head(*model.mtp, ops, upload, sequences, past + kTapeRows + 64, 0);
+    for (int d = 0; d < f.mtp; ++d) {
+      const int rows = d < kDepths ? static_cast<int>(std::lround(tokens)) + d : 1;
+      drafts += head.time(head.batch(rows, past, false), 15);
+    }
+    const double each = (verify + drafts) / tokens;
+    out["steps"].push_back({{"kind", "mtp"},
+                            {"batch", sequences},
+                            {"context", past},
+                            {"drafts", f.mtp},
+                            {"acceptance", f.acceptance},
+                            {"verify_seconds", verify},
+                            {"draft_seconds", drafts},
+                            {"tokens_a_step", tokens},
+                            {"seconds_a_token", each}});
+    if (!f.json)
+      std::printf(
+          "%-8s %6d %6d %8d %10.3f a token: (verify %.3f + %d drafts %.3f) / %.3f tokens, %.0f tokens/s\n",
+          "mtp", sequences, f.mtp + 1, past, each * 1e3, verify * 1e3, f.mtp, drafts * 1e3, tokens,
+          sequences / each);
+    std::fflush(stdout);
+  };
+  if (f.mtp > 0 && model.mtp == nullptr) throw Error("{} has no MTP head", f.shape);
   if (!f.once || f.prefill_once) {
     for (const int rows : f.prefill) measure("prefill", 1, rows, 0, false);
   }
@@ -288,6 +347,7 @@ int run(const Flags& f) {
       measure("decode", batch, 1, context - 1, false);
       if (f.once) return 0;
       for (const int k : f.verify) measure("verify", batch, k, context - 1, true);
+      if (f.mtp > 0) measure_mtp(batch, context - 1);
     }
   }
   if (f.json) std::printf("%s\n", out.dump().c_str());
