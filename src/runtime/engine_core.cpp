@@ -57,6 +57,11 @@ ResidencyOptions residency_options(const Model& model, const EngineOptions& opti
   return r;
 }
 
+// A device's kernels take any number of sequences in one pass.
+int verify_sequences(const Ops& ops, const EngineOptions& options) {
+  return ops.device() == Device::kCpu ? SchedulerOptions{}.verify_sequences : options.max_sequences;
+}
+
 StepLimits step_limits(const Model& model, const EngineOptions& options) {
   const int rows = options.max_batch_tokens + 2 * kTapeRows * options.max_sequences;  // a head also reads what waited, and its own drafts
   BatchShape most{.rows = rows, .sequences = options.max_sequences, .logit_rows = rows, .saves = rows,
@@ -74,7 +79,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
       recurrent_(has_recurrent(std::span(specs_).first(model_->layers.size()))),
       residency_options_(residency_options(*model_, options, specs_)), pools_(specs_, residency_options_.sizes, options.kv_dtype, *ops_),
       residency_(residency_options_),
-      scheduler_(residency_, {.max_sequences = options.max_sequences, .max_batch_tokens = options.max_batch_tokens}),
+      scheduler_(residency_, {.max_sequences = options.max_sequences, .max_batch_tokens = options.max_batch_tokens, .verify_sequences = verify_sequences(*ops_, options)}),
       runner_(std::make_unique<Runner>(*ops_, step_limits(*model_, options))), policy_({.fixed = options.draft_tokens, .least_passes = options.speculate == "mtp" ? mtp_depths(options) : 1, .reads_prompts = options.speculate == "mtp"}) {
   info_.max_context = context_of(*model_, options);
   if (options.draft_tokens < 0 || options.draft_tokens >= kTapeRows) {
