@@ -78,7 +78,7 @@ Result<std::unique_ptr<Sequence>> EngineCore::prepare(Request request) const {
   return s;
 }
 
-// Copying the metrics counts every cached page: often enough to watch, not in every step.
+// Often enough to watch, not in every step.
 constexpr auto kMetricsEvery = std::chrono::milliseconds(20);
 
 class Engine::Impl {

@@ -76,6 +76,7 @@ PrefixCache::Node* PrefixCache::add_child(Node& parent, std::span<const int> pag
   node->hash = XXH3_64bits(page_tokens.data(), page_tokens.size_bytes());
   node->page = page;
   page_pool_.retain(page);
+  page_pool_.keep(page, true);
   order_.push_front(node);
   node->order = order_.begin();
   parent.children.emplace(node->hash, std::move(fresh));
@@ -136,6 +137,7 @@ void PrefixCache::drop_slot(Node& node) {
 void PrefixCache::remove(Node* leaf) {
   STRATA_CHECK(leaf->children.empty(), "eviction of a node with {} children", leaf->children.size());
   drop_slot(*leaf);
+  page_pool_.keep(leaf->page, false);
   page_pool_.release(leaf->page);
   order_.erase(leaf->order);
   auto& siblings = leaf->parent->children;
@@ -168,10 +170,6 @@ bool PrefixCache::evict_slot() {
 void PrefixCache::clear() {
   while (!order_.empty()) remove(order_.back());
   roots_.clear();
-}
-
-int PrefixCache::evictable_pages() const {
-  return static_cast<int>(std::count_if(order_.begin(), order_.end(), [&](const Node* n) { return page_pool_.refs(n->page) == 1; }));
 }
 
 std::vector<PrefixCache::Entry> PrefixCache::entries() const {

@@ -52,7 +52,7 @@ class PrefixCache {
 
   int pages() const { return static_cast<int>(order_.size()); }
   int snapshots() const { return snapshots_; }
-  int evictable_pages() const;  // held by the cache alone
+  int evictable_pages() const { return page_pool_.kept_alone(); }  // held by the cache alone
   // For saving and tests: every node as (root, tokens from the root, page, slot), parents first.
   struct Entry {
     std::string root;

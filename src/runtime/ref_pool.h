@@ -8,9 +8,10 @@
 namespace strata {
 
 // One thread. free() + held() == total() at all times; a place is on the free list exactly when nobody refers to it.
+// A keeper (a cache) may mark places that it refers to: those that nobody else refers to are counted.
 class RefPool {
  public:
-  explicit RefPool(int total) : refs_(static_cast<std::size_t>(total)) {
+  explicit RefPool(int total) : refs_(static_cast<std::size_t>(total)), kept_(static_cast<std::size_t>(total)) {
     free_.reserve(refs_.size());
     for (int i = total - 1; i >= 0; --i) free_.push_back(i);
   }
@@ -30,15 +31,30 @@ class RefPool {
   }
   void retain(int id) {
     STRATA_CHECK(refs(id) > 0, "retain of free place {}", id);
+    if (kept_alone(id)) --kept_alone_;
     ++refs_[static_cast<std::size_t>(id)];
   }
   void release(int id) {
     STRATA_CHECK(refs(id) > 0, "release of free place {}", id);
+    STRATA_CHECK(!kept_alone(id), "release of place {}, which is marked", id);
     if (--refs_[static_cast<std::size_t>(id)] == 0) free_.push_back(id);
+    if (kept_alone(id)) ++kept_alone_;
   }
 
+  // The keeper's mark, set and taken away while it refers to the place; one for each place at most.
+  void keep(int id, bool kept) {
+    STRATA_CHECK(refs(id) > 0 && kept_[static_cast<std::size_t>(id)] != kept, "place {} cannot be marked", id);
+    kept_[static_cast<std::size_t>(id)] = kept;
+    if (refs(id) == 1) kept_alone_ += kept ? 1 : -1;
+  }
+  int kept_alone() const { return kept_alone_; }  // marked, and only the keeper refers to them
+
  private:
+  bool kept_alone(int id) const { return kept_[static_cast<std::size_t>(id)] && refs(id) == 1; }
+
   std::vector<int> refs_;
+  std::vector<bool> kept_;
+  int kept_alone_ = 0;
   std::vector<int> free_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <random>
@@ -157,10 +158,12 @@ TEST(PrefixCache, RandomStepsConserveCounts) {
         for (const int id : h.pages) ++refs[id];
         if (h.slot >= 0) ++slot_refs[h.slot];
       }
-      for (const auto& e : cache.entries()) {
+      const auto entries = cache.entries();
+      for (const auto& e : entries) {
         ++refs[e.page];
         if (e.slot >= 0) ++slot_refs[e.slot];
       }
+      ASSERT_EQ(cache.evictable_pages(), std::count_if(entries.begin(), entries.end(), [&](const auto& e) { return refs[e.page] == 1; }));
       for (int id = 0; id < p.pages.total(); ++id) ASSERT_EQ(p.pages.refs(id), refs[id]) << "page " << id << " step " << step;
       for (int id = 0; id < p.slots.total(); ++id) ASSERT_EQ(p.slots.refs(id), slot_refs[id]) << "slot " << id;
       ASSERT_EQ(p.pages.free() + p.pages.held(), p.pages.total());
@@ -182,6 +185,13 @@ TEST(PrefixCacheDeathTest, PlantedFaultsStop) {
     p.pages.release(id);
     p.pages.release(id);
   }, "release of free place");
+  EXPECT_DEATH({
+    PrefixCache cache(p.pages, p.slots, false);
+    const int id = p.pages.acquire();
+    cache.insert("", document(0, 1), std::vector<int>{id});
+    p.pages.release(id);
+    p.pages.release(id);  // the cache's
+  }, "which is marked");
   EXPECT_DEATH({
     PrefixCache cache(p.pages, p.slots, true);
     cache.attach("", document(0, 1).empty() ? std::vector<int>{} : std::vector<int>(65, 1), 0);
