@@ -383,13 +383,13 @@ void EngineCore::shrink_step(const std::string& reason) {
 void EngineCore::plan_step(Clock::time_point now) {
   const auto& running = scheduler_.running();
   const auto followed = [](const Sequence* s) { return s->followed; };
+  int decoding = 0, drafting = 0;
+  for (const Sequence* s : running) {
+    if (s->remaining() != 1) continue;
+    ++decoding;
+    drafting += s->followed ? 1 : 0;
+  }
   if (drafter_) {
-    int decoding = 0, drafting = 0;
-    for (const Sequence* s : running) {
-      if (s->remaining() != 1) continue;
-      ++decoding;
-      drafting += s->followed ? 1 : 0;
-    }
     policy_.begin(decoding, drafting);
     if (policy_.let_go()) {
       for (Sequence* s : running) {
@@ -397,7 +397,7 @@ void EngineCore::plan_step(Clock::time_point now) {
       }
     }
   }
-  scheduler_.plan(now, cost_.limit(), [&](const Sequence& s) { return drafter_ && s.followed ? policy_.wish(s) : 0; }, plan_);
+  scheduler_.plan(now, cost_.limit(decoding), [&](const Sequence& s) { return drafter_ && s.followed ? policy_.wish(s) : 0; }, plan_);
   for (Sequence* s : plan_.preempted) {
     ++metrics_.preemptions;
     if (drafter_) drafter_->forget(*s);

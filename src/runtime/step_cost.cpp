@@ -24,6 +24,8 @@ void StepCost::record(int decodes, int prefill_rows, double before, double secon
   if (decodes == 0)
     return;  // a large step of prompts alone is cheaper a row than the few rows beside decodes
   if (prefill_rows == 0) {
+    if (!as_many(decodes)) decode_steps_ = 0;
+    decodes_ = decodes;
     decode_[static_cast<std::size_t>(decode_steps_ % kWindow)] = seconds;
     decode_steps_ = decode_steps_ + 1 < 2 * kWindow ? decode_steps_ + 1 : kWindow;
     since_decode_ = 0;
@@ -52,11 +54,11 @@ void StepCost::fit(double x, double y) {
   row_ *= (1 + per_token_ * x) / (1 + growth * x);  // a new growth leaves what is expected here as it is
   per_token_ = growth;
   const double seen = y / (1 + growth * x);
-  row_ += (seen > row_ ? 0.5 : 0.1) * (seen - row_);
+  row_ += (seen > row_ ? 0.5 : 0.25) * (seen - row_);
 }
 
-PrefillLimit StepCost::limit() const {
-  if (decode_steps_ == 0 || since_decode_ >= kProbeEvery) return {};
+PrefillLimit StepCost::limit(int decodes) const {
+  if (decode_steps_ == 0 || since_decode_ >= kProbeEvery || !as_many(decodes)) return {};
   if (n_ == 0) return {kLeastRows, 0};
   return {std::max(kLeastRows, (kMost - 1) * decode_seconds() / row_), per_token_};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdlib>
 
 namespace strata {
 
@@ -19,9 +20,10 @@ struct PrefillLimit {
 
 // A step with prefill may take kMost times a step of decodes alone, so that no stream waits ten times its
 // usual time for a token even where a prediction is 2.5 times too low. Decodes alone: the fastest of the last
-// few such steps, one of which is asked for every kProbeEvery steps, so that the number is never old.
-// Prefill: what steps took beyond that; its growth with the tokens before a row is fitted over many steps,
-// its level follows quickly, more quickly up than down. One thread.
+// few such steps, one of which is asked for every kProbeEvery steps and when a quarter more or fewer
+// sequences decode than in the last one, so that the number is never old. Prefill: what steps took beyond
+// that; its growth with the tokens before a row is fitted over many steps, its level follows quickly, more
+// quickly up than down. One thread.
 class StepCost {
  public:
   static constexpr double kMost = 4;
@@ -30,13 +32,14 @@ class StepCost {
   // After a step in which `decodes` sequences decoded (with or without drafts) and `prefill_rows` rows of
   // prompts were computed, which had `before` tokens before them in all.
   void record(int decodes, int prefill_rows, double before, double seconds);
-  // For a step in which sequences decode.
-  PrefillLimit limit() const;
+  // For a step in which `decodes` sequences decode.
+  PrefillLimit limit(int decodes) const;
 
   double decode_seconds() const;  // of a step of decodes alone; 0 = not known yet
 
  private:
   void fit(double x, double y);
+  bool as_many(int decodes) const { return 4 * std::abs(decodes - decodes_) <= decodes_; }  // as last
 
   static constexpr int kWindow = 5;  // decode steps; the fastest counts, since a busy machine only adds
   static constexpr double kForget =
@@ -46,7 +49,7 @@ class StepCost {
   static constexpr double kSurprise = 3;    // a step counts as at most so many times what was expected of it
   static constexpr double kLeastRows = 16;  // so that prompts go on where starting any prefill is dear
   std::array<double, kWindow> decode_{};
-  int decode_steps_ = 0, since_decode_ = 0;
+  int decode_steps_ = 0, since_decode_ = 0, decodes_ = 0;
   // Least squares of seconds a row (y) over tokens before a row (x), weighted by age.
   double n_ = 0, sum_x_ = 0, sum_y_ = 0, sum_xx_ = 0, sum_xy_ = 0;
   double row_ = 0, per_token_ = 0;  // seconds a row at a prompt's start; growth with each token before it

@@ -47,13 +47,13 @@ struct Costs {
 TEST(StepCost, FindsTheRowsThatFillAStep) {
   const Costs cost{0.002, 0.0001, 0.00005, 1e-8, 0.001};
   StepCost measured;
-  EXPECT_EQ(measured.limit().rows, 0);  // nothing is known: a step of decodes alone comes first
+  EXPECT_EQ(measured.limit(8).rows, 0);  // nothing is known: a step of decodes alone comes first
   const double alone = cost.of(8, 0, 0);
   measured.record(8, 0, 0, alone);
   int start = 0;
   double seconds = 0;
   for (int step = 0; step < 600; ++step) {
-    const PrefillLimit limit = measured.limit();
+    const PrefillLimit limit = measured.limit(8);
     const int rows = limit.fitting(limit.rows, start);
     const double before = rows * (start + 0.5 * (rows - 1));
     seconds = cost.of(8, rows, before);
@@ -70,19 +70,23 @@ TEST(StepCost, AsksForADecodeStepNowAndThen) {
   StepCost measured;
   measured.record(1, 0, 0, 0.001);
   for (int i = 0; i < StepCost::kProbeEvery; ++i) {
-    EXPECT_GT(measured.limit().rows, 0) << i;
+    EXPECT_GT(measured.limit(1).rows, 0) << i;
     measured.record(1, 16, 0, 0.004);
   }
-  EXPECT_EQ(measured.limit().rows, 0);
+  EXPECT_EQ(measured.limit(1).rows, 0);
   for (int i = 0; i < 5; ++i) measured.record(1, 0, 0, 0.002);
   EXPECT_DOUBLE_EQ(measured.decode_seconds(), 0.002);
+  EXPECT_GT(measured.limit(1).rows, 0);
+  EXPECT_EQ(measured.limit(2).rows, 0);  // what one took says nothing of two
+  measured.record(2, 0, 0, 0.003);
+  EXPECT_DOUBLE_EQ(measured.decode_seconds(), 0.003);
 }
 
 // What was before, kept to show that the test below would notice it: means of all steps, with no regard to
 // what lies before a row.
 class MeansOfAllSteps {
  public:
-  PrefillLimit limit() const {
+  PrefillLimit limit(int) const {
     if (decode_ == 0 || row_ == 0) return {64};
     return {std::clamp(std::floor(5 * decode_ / row_), 16.0, 512.0)};
   }
@@ -98,6 +102,34 @@ class MeansOfAllSteps {
  private:
   double decode_ = 0, row_ = 0;
 };
+
+template <typename Policy>
+void plan_step(Scheduler& scheduler, const Policy& policy, double now, StepPlan& plan) {
+  const auto decodes = std::count_if(scheduler.running().begin(), scheduler.running().end(),
+                                     [](const Sequence* s) { return s->remaining() == 1; });
+  scheduler.plan(
+      Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9))),
+      policy.limit(static_cast<int>(decodes)), [](const Sequence&) { return 0; }, plan);
+}
+
+struct Work {
+  int decodes = 0, rows = 0;
+  double before = 0;
+};
+
+Work work_of(const StepPlan& plan) {
+  Work w;
+  for (const Run& r : plan.runs) {
+    const Sequence& s = *r.sequence;
+    if (s.remaining() == 1) {
+      ++w.decodes;
+    } else {
+      w.rows += r.rows;
+      w.before += r.rows * (s.computed + 0.5 * (r.rows - 1));
+    }
+  }
+  return w;
+}
 
 struct Load {
   double longest = 0;        // step with decodes, as a multiple of one without prefill
@@ -144,20 +176,8 @@ Load decoders_beside_prompts(const Costs& cost, unsigned seed) {
       now += 0.01;
       continue;
     }
-    scheduler.plan(
-        Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9))), policy.limit(),
-        [](const Sequence&) { return 0; }, plan);
-    int decodes = 0, rows = 0;
-    double before = 0;
-    for (const Run& r : plan.runs) {
-      const Sequence& s = *r.sequence;
-      if (s.remaining() == 1) {
-        ++decodes;
-      } else {
-        rows += r.rows;
-        before += r.rows * (s.computed + 0.5 * (r.rows - 1));
-      }
-    }
+    plan_step(scheduler, policy, now, plan);
+    const auto [decodes, rows, before] = work_of(plan);
     const double seconds = cost.of(decodes, rows, before);
     // Other work: most steps a little slower, one in ten stopped for some time slices.
     const double seen =
@@ -199,6 +219,64 @@ TEST(StepCost, StreamsFlowBesideLongPrompts) {  // case 41
 
 TEST(StepCost, MeansOfAllStepsWouldBeCaught) {  // the planted fault of the test above
   EXPECT_GT(decoders_beside_prompts<MeansOfAllSteps>(kCores, 1).longest, 10);
+}
+
+struct NoLimit {
+  PrefillLimit limit(int) const { return {1e9, 0}; }
+  void record(int, int, double, double) {}
+};
+
+// A closed loop of `clients` that each send a prompt of 1,024 tokens and read 128: tokens a second over 20 s.
+template <typename Policy>
+double closed_loop(const Costs& cost, int clients) {
+  Residency residency(
+      {.sizes = {.pages = 4000, .slots = 200, .tapes = 0}, .prefix_cache = false, .needs_state = false});
+  Scheduler scheduler(residency, {.max_sequences = 64, .max_batch_tokens = 2048});
+  std::vector<std::unique_ptr<Sequence>> all;
+  const auto send = [&](double now) {
+    auto s = std::make_unique<Sequence>();
+    s->id = all.size();
+    for (int i = 0; i < 1024; ++i) s->tokens.push_back(static_cast<int>(all.size()) * 10000 + i);
+    s->prompt_tokens = 1024;
+    s->limit = 1024 + 128;
+    s->arrived = Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9)));
+    scheduler.add(s.get());
+    all.push_back(std::move(s));
+  };
+  for (int i = 0; i < clients; ++i) send(0);
+  Policy policy;
+  StepPlan plan;
+  double now = 0;
+  int tokens = 0;
+  while (now < 20) {
+    plan_step(scheduler, policy, now, plan);
+    const auto [decodes, rows, before] = work_of(plan);
+    const double seconds = cost.of(decodes, rows, before);
+    policy.record(decodes, rows, before, seconds);
+    now += seconds;
+    for (const Run& r : plan.runs) {
+      Sequence& s = *r.sequence;
+      s.computed += r.rows;
+      if (s.computed < s.known()) continue;
+      s.tokens.push_back(7);
+      ++tokens;
+      if (s.known() < s.limit) continue;
+      residency.release(s);
+      scheduler.remove(&s);
+      send(now);
+    }
+  }
+  return tokens / now;
+}
+
+// A mixture of experts on a GPU: the first rows of a prompt read all experts, the next ones are nearly free.
+// Where what one stream takes is held against a batch that has grown, and the price of a row comes down
+// slowly, the loop gets 0.58 to 0.63 of what it would without a limit.
+TEST(StepCost, ABatchThatGrowsTakesMorePrefill) {
+  constexpr Costs kExperts{0.0033, 0.0004, 0.000022, 1e-9, 0.010};
+  for (const int clients : {4, 16, 32})
+    EXPECT_GT(closed_loop<StepCost>(kExperts, clients), 0.65 * closed_loop<NoLimit>(kExperts, clients))
+        << clients;
 }
 
 }  // namespace
