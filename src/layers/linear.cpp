@@ -11,6 +11,9 @@ const LoraTable* adapters_of(const void* matrix, const Batch& batch) {
 
 }  // namespace
 
+bool Linear::adapted(const Batch& batch) const { return adapters_of(this, batch) != nullptr; }
+bool ExpertLinear::adapted(const Batch& batch) const { return adapters_of(this, batch) != nullptr; }
+
 void Linear::operator()(Tensor out, Tensor x, const Batch& batch, Ops& ops) const {
   ops.linear(out, x, *weight_, bias_);
   if (const LoraTable* table = adapters_of(this, batch)) ops.lora(out, x, *table, batch.adapters);
@@ -28,7 +31,7 @@ Tensor Linear::operator()(Tensor x, const Batch& batch, Ops& ops, DType dtype) c
 
 Tensor Linear::glu(Tensor x, Activation activation, float limit, const Batch& batch, Ops& ops) const {
   const Tensor out = ops.make({x.rows(), outputs() / 2});
-  if (adapters_of(this, batch) == nullptr) {
+  if (!adapted(batch)) {
     ops.linear_glu(out, x, *weight_, bias_, activation, limit);
   } else {
     ops.glu(out, (*this)(x, batch, ops), activation, limit);
@@ -47,7 +50,7 @@ Tensor ExpertLinear::operator()(Tensor x, const Routing& routing, const Batch& b
 Tensor ExpertLinear::glu(Tensor x, const Routing& routing, Activation activation, float limit,
                          const Batch& batch, Ops& ops) const {
   const Tensor out = ops.make({routing.expert.elements(), outputs() / 2});
-  if (adapters_of(this, batch) == nullptr) {
+  if (!adapted(batch)) {
     ops.expert_linear_glu(out, x, routing, weight_, bias_, activation, limit);
   } else {
     ops.glu(out, (*this)(x, routing, batch, ops), activation, limit);

@@ -37,11 +37,14 @@ class Linear {
 
   bool empty() const { return weight_ == nullptr; }
   const Weight& weight() const { return *weight_; }
+  Tensor bias() const { return bias_; }
   std::shared_ptr<const Weight> share() const { return weight_; }
   const std::vector<LinearPart>& parts() const { return parts_; }
   std::int64_t outputs() const { return weight_->outputs(); }
   std::int64_t inputs() const { return weight_->inputs(); }
 
+  // Whether an adapter of the batch adds to it.
+  bool adapted(const Batch& batch) const;
   // Into `out`, or into new scratch of the activation type or of `dtype`.
   void operator()(Tensor out, Tensor x, const Batch& batch, Ops& ops) const;
   Tensor operator()(Tensor x, const Batch& batch, Ops& ops) const;
@@ -64,11 +67,13 @@ class ExpertLinear {
 
   bool empty() const { return weight_.empty(); }
   const Weight& weight() const { return weight_; }
+  Tensor bias() const { return bias_; }
   const std::vector<LinearPart>& parts() const { return parts_; }
   // All parts as one published stack [E, N, K], "layers.3.mlp.experts.gate_up_proj"; empty = there is no such name.
   const std::string& stack() const { return stack_; }
   std::int64_t outputs() const { return weight_.outputs(); }
   std::int64_t inputs() const { return weight_.inputs(); }
+  bool adapted(const Batch& batch) const;
   // x [T, K] or [T*k, K] -> [T*k, N].
   Tensor operator()(Tensor x, const Routing& routing, const Batch& batch, Ops& ops) const;
   // The GLU of gate | up [T*k, N / 2].

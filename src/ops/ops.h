@@ -141,6 +141,21 @@ struct RouteArgs {
   Tensor expert_scale; // [E] f32: a factor of each expert's weight (gemma4), or empty
 };
 
+// A mixture of gated experts and the shared expert beside it. Biases are f32 or empty.
+struct MoeArgs {
+  Tensor out;          // [T, D]
+  Tensor x;            // [T, D]
+  RouteArgs route;
+  int k = 0;           // experts a row
+  const Weight *in = nullptr, *down = nullptr;                // [E, gate | up, D], [E, D, F]
+  Tensor in_bias, down_bias;                                  // [E, 2F], [E, D]
+  const Weight *shared_in = nullptr, *shared_down = nullptr;  // [gate | up, D], [D, F'], or null
+  Tensor shared_in_bias, shared_down_bias;                    // [2F'], [D]
+  Tensor shared_gate;  // [T, 1] or empty, as of combine
+  Activation activation = Activation::kSilu;
+  float limit = 0;     // of kClampedSwiGlu
+};
+
 struct GatedNormArgs {
   Tensor out;          // [T, H, D]
   Tensor x;            // [T, H, D]
@@ -247,6 +262,24 @@ class Ops {
   // out [T, D] = sum_j weight[t, j] y[t*k + j] (j ascending) + sigmoid(gate[t]) * shared[t]; y [T*k, D]; shared [T, D] or
   // empty; gate [T, 1] or empty (= 1 instead of the sigmoid).
   virtual void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) = 0;
+
+  // route, both products of the chosen experts and of the shared one, and combine. A backend may do it in fewer steps.
+  virtual void moe(const MoeArgs& a) {
+    const Scratch scratch(arena());
+    const std::int64_t rows = a.x.rows();
+    const Routing routing = route(a.route, a.k);
+    const Tensor hidden = make({rows * a.k, a.in->outputs() / 2}), y = make({rows * a.k, a.down->outputs()});
+    expert_linear_glu(hidden, a.x, routing, *a.in, a.in_bias, a.activation, a.limit);
+    expert_linear(y, hidden, routing, *a.down, a.down_bias);
+    Tensor shared;
+    if (a.shared_in != nullptr) {
+      const Tensor shared_hidden = make({rows, a.shared_in->outputs() / 2});
+      linear_glu(shared_hidden, a.x, *a.shared_in, a.shared_in_bias, a.activation, a.limit);
+      shared = make({rows, a.shared_down->outputs()});
+      linear(shared, shared_hidden, *a.shared_down, a.shared_down_bias);
+    }
+    combine(a.out, y, routing, shared, a.shared_gate);
+  }
 
   // ---- sequence mixing ----
   // Normalises q, k and v per head, rotates q and k, writes k and v (and v's norm) to batch.kv_slots.

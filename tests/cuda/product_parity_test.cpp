@@ -1,4 +1,4 @@
-// Parity of linear, expert_linear, route and combine.
+// Parity of linear, expert_linear, route, combine and moe.
 #include "cuda/parity.h"
 #include "ops/test_matrix.h"
 
@@ -38,7 +38,8 @@ TEST_P(ProductParity, Linear) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kF32}) {
     for (const Case& c : {Case{1, 16, 64, false, false}, {1, 300, 2048, true, false}, {3, 129, 37, true, true}, {8, 48, 512, false, true},
                           {9, 1, 256, true, false}, {16, 200, 1000, false, false}, {17, 64, 96, true, false}, {65, 130, 264, false, true},
-                          {150, 257, 384, true, false}, {64, 256, 1024, false, false}, {40, 330, 2048, true, false}, {2, 100, 256, false, false}, {300, 384, 520, false, false}}) {
+                          {150, 257, 384, true, false}, {64, 256, 1024, false, false}, {40, 330, 2048, true, false}, {2, 100, 256, false, false}, {300, 384, 520, false, false},
+                          {1, 7003, 136, true, false}, {16, 9001, 72, false, true}, {7, 2112, 4104, true, false}, {12, 6500, 1160, true, false}}) {
       const Matrix m = random_weights(dtype, {c.outputs}, c.inputs, seed += 10);
       const WeightPair w = weight(m.matrix);
       const Pair x = activations({c.rows, c.inputs + 8}, seed + 1), bias = vector(c.outputs, seed + 2);
@@ -104,10 +105,31 @@ TEST_P(ProductParity, MixedPieces) {
   const WeightPair w = weight(m.matrix);
   EXPECT_EQ(w.gpu.parts.size(), bf16() ? 2U : 0U);
   EXPECT_EQ(w.gpu.dtype, bf16() ? DType::kF8E4M3 : DType::kF32);
-  const Pair x = activations({5, 300}, 531), out = poisoned({5, 417}), bias = vector(417, 532);
-  cpu().linear(out.cpu, x.cpu, w.cpu, bias.cpu);
-  gpu().linear(out.gpu, x.gpu, w.gpu, bias.gpu);
-  EXPECT_LT(distance(out), tolerance());
+  const Pair bias = vector(417, 532);
+  for (const int rows : {1, 5, 12, 20}) {
+    const Pair x = activations({rows, 300}, 531), out = poisoned({rows, 417});
+    cpu().linear(out.cpu, x.cpu, w.cpu, bias.cpu);
+    gpu().linear(out.gpu, x.gpu, w.gpu, bias.gpu);
+    EXPECT_LT(distance(out), tolerance()) << rows;
+  }
+}
+
+// The same in one launch, where rows have pieces of 16 bytes: fewer and more tiles than blocks.
+TEST_P(ProductParity, MixedPiecesTogether) {
+  unsigned seed = 5300;
+  for (const auto& [upper, lower, inputs] : {std::tuple{128, 33, 264}, {7424, 5, 136}, {384, 64, 2048}}) {
+    Matrix m = random_weights(DType::kF8E4M3, {upper}, inputs, seed += 10);
+    Matrix gates = random_weights(DType::kBF16, {lower}, inputs, seed + 1);
+    m.matrix.pieces.insert(m.matrix.pieces.end(), gates.matrix.pieces.begin(), gates.matrix.pieces.end());
+    const WeightPair w = weight(m.matrix);
+    const Pair bias = vector(upper + lower, seed + 2);
+    for (const int rows : {1, 8, 9, 16, 17}) {
+      const Pair x = activations({rows, inputs}, seed + 3), out = poisoned({rows, upper + lower + 3}), part = out.columns(0, upper + lower);
+      cpu().linear(part.cpu, x.cpu, w.cpu, rows == 9 ? Tensor() : bias.cpu);
+      gpu().linear(part.gpu, x.gpu, w.gpu, rows == 9 ? Tensor() : bias.gpu);
+      EXPECT_LT(distance(out), tolerance()) << upper << " " << rows;
+    }
+  }
 }
 
 TEST(DummyWeights, AreMadeOnTheDevice) {
@@ -173,6 +195,49 @@ TEST_P(ProductParity, RouteAndExperts) {
       cpu().combine(out.cpu, y.cpu, on_cpu, shared.cpu, gate.cpu);
       gpu().combine(out.gpu, y.gpu, on_gpu, shared.gpu, gate.gpu);
       EXPECT_LT(distance(out), 2 * tolerance()) << name(dtype) << " combine " << c.experts;
+    }
+  }
+}
+
+// The whole mixture: few rows, of which several choose the same expert, and more than few.
+TEST_P(ProductParity, Moe) {
+  struct Case {
+    int rows, experts, k, width, hidden, shared;  // shared 0 = none
+    bool gate, bias;
+    Activation activation;
+  };
+  unsigned seed = 7000;
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    for (const Case& c : {Case{1, 16, 4, 64, 40, 24, true, false, Activation::kSilu}, {1, 9, 8, 2048, 512, 512, true, false, Activation::kSilu},
+                          {3, 8, 3, 200, 136, 0, false, true, Activation::kGeluTanh}, {8, 12, 8, 264, 48, 200, false, true, Activation::kSilu},
+                          {9, 33, 5, 128, 72, 96, true, true, Activation::kClampedSwiGlu}, {16, 24, 8, 1032, 264, 8, true, true, Activation::kSilu},
+                          {2, 70, 64, 64, 8, 32, true, false, Activation::kSilu}, {3, 70, 50, 64, 8, 0, true, false, Activation::kSilu},
+                          {5, 16, 2, 72, 44, 24, true, false, Activation::kSilu}, {21, 16, 4, 128, 64, 64, true, false, Activation::kSilu}}) {
+      seed += 30;
+      const auto matrix = [&](int outputs, int inputs, unsigned at, int experts) {
+        return random_weights(dtype, std::vector<int>(static_cast<std::size_t>(std::max(experts, 1)), outputs), inputs, at, experts);
+      };
+      const Matrix in = matrix(2 * c.hidden, c.width, seed, c.experts), down = matrix(c.width, c.hidden, seed + 1, c.experts),
+                   shared_in = matrix(2 * std::max(c.shared, 1), c.width, seed + 2, 0), shared_down = matrix(c.width, std::max(c.shared, 1), seed + 3, 0);
+      const WeightPair win = weight(in.matrix), wdown = weight(down.matrix), wshared_in = weight(shared_in.matrix), wshared_down = weight(shared_down.matrix);
+      const Pair logits = both(random_tensor({c.rows, c.experts + 1}, seed + 4), DType::kF32), x = activations({c.rows, c.width}, seed + 5),
+                 out = poisoned({c.rows, c.width + 8}), bin = vector(c.experts * 2 * c.hidden, seed + 6), bdown = vector(c.experts * c.width, seed + 7),
+                 bshared_in = vector(2 * c.shared + 1, seed + 8), bshared_down = vector(c.width, seed + 9);
+      const auto run = [&](Ops& ops, auto side) {
+        const auto vector_of = [&](const Pair& p, std::int64_t n) { return c.bias ? side(p).reshape({1, side(p).elements()}).columns(0, n) : Tensor(); };
+        MoeArgs args{.out = side(out).columns(0, c.width), .x = side(x), .route = {.logits = side(logits).columns(0, c.experts)}, .k = c.k,
+                     .in = &side(win), .down = &side(wdown), .in_bias = vector_of(bin, c.experts * 2 * c.hidden),
+                     .down_bias = vector_of(bdown, c.experts * c.width), .activation = c.activation, .limit = 1};
+        if (c.shared > 0) {
+          args.shared_in = &side(wshared_in), args.shared_down = &side(wshared_down);
+          args.shared_in_bias = vector_of(bshared_in, 2 * c.shared), args.shared_down_bias = vector_of(bshared_down, c.width);
+          if (c.gate) args.shared_gate = side(logits).columns(c.experts, 1);
+        }
+        ops.moe(args);
+      };
+      run(cpu(), [](const auto& p) -> const auto& { return p.cpu; });
+      run(gpu(), [](const auto& p) -> const auto& { return p.gpu; });
+      EXPECT_LT(distance(out), 2 * tolerance()) << name(dtype) << " " << c.rows << " of " << c.experts << ", " << c.width << " x " << c.hidden;
     }
   }
 }

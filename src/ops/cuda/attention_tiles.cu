@@ -324,38 +324,67 @@ __global__ void __launch_bounds__(128 * (C::kGroups + 1), 1)
   c.finish();
 }
 
-// A warp per row and head joins the splits.
-__global__ void __launch_bounds__(128) join_kernel(AttentionView a) {
+// A block per row and head joins the splits: a thread takes four channels of every kJoinThreads / (value_dim / 4)-th split, and
+// the threads of the same channels add up in a fixed order.
+constexpr int kJoinThreads = 256, kMostSplits = 64;
+__global__ void __launch_bounds__(kJoinThreads) join_kernel(AttentionView a) {
+  constexpr int kAhead = 8;  // loads of a thread under way at once
+  __shared__ float weights[kMostSplits];
+  __shared__ float4 sums[kJoinThreads];
   begin_kernel();
-  const std::int64_t item = std::int64_t{blockIdx.x} * 4 + threadIdx.x / 32, items = std::int64_t{a.batch.rows} * a.heads;
-  if (item >= items) return;
-  const int lane = threadIdx.x % 32;
-  float most = -INFINITY, sum = 0;
-  for (int s = 0; s < a.splits; ++s) most = fmaxf(most, a.partial_scale[s * items + item].x);
-  const float base = most == -INFINITY ? 0.0F : most;
-  for (int s = 0; s < a.splits; ++s) {
-    const float2 scale = a.partial_scale[s * items + item];
-    sum += scale.y * exp2f(scale.x - base);
+  const std::int64_t item = blockIdx.x, items = std::int64_t{a.batch.rows} * a.heads;
+  const int lanes = a.value_dim / 4, groups = kJoinThreads / lanes, first = threadIdx.x / lanes, c = threadIdx.x % lanes * 4;
+  float4 ahead[kAhead];
+  const auto load_from = [&](int s) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i, s += groups) {
+      if (s < a.splits) ahead[i] = *reinterpret_cast<const float4*>(a.partial + (s * items + item) * a.value_dim + c);
+    }
+  };
+  load_from(first);
+  if (threadIdx.x < 32) {
+    float2 scale[kMostSplits / 32];
+    float most = -INFINITY, sum = 0;
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      const int s = threadIdx.x + 32 * i;
+      scale[i] = s < a.splits ? a.partial_scale[s * items + item] : make_float2(-INFINITY, 0);
+      most = fmaxf(most, scale[i].x);
+    }
+    most = warp_max(most);
+    const float base = most == -INFINITY ? 0.0F : most;
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      scale[i].x = exp2f(scale[i].x - base);
+      sum += scale[i].x * scale[i].y;
+    }
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) weights[threadIdx.x + 32 * i] = sum > 0 ? scale[i].x / sum : 0.0F;
   }
-  const float norm = sum > 0 ? 1.0F / sum : 0.0F;
+  __syncthreads();
+  float4 all = make_float4(0, 0, 0, 0);
+  const auto add = [](float4& to, const float4& x, float weight) {
+    to.x += x.x * weight, to.y += x.y * weight, to.z += x.z * weight, to.w += x.w * weight;
+  };
+  for (int s = first; s < a.splits; s += kAhead * groups) {
+    if (s != first) load_from(s);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (s + i * groups < a.splits) add(all, ahead[i], weights[s + i * groups]);
+    }
+  }
+  sums[threadIdx.x] = all;
+  __syncthreads();
+  if (threadIdx.x >= lanes) return;
+  for (int g = 1; g < groups; ++g) add(all, sums[g * lanes + threadIdx.x], 1);
   const std::int64_t row = item / a.heads;
-  const int column = static_cast<int>(item % a.heads) * a.value_dim;
-  for (int c = lane * 2; c < a.value_dim; c += 64) {
-    float x = 0, y = 0;
-    for (int s = 0; s < a.splits; ++s) {
-      const float2 part = *reinterpret_cast<const float2*>(a.partial + (s * items + item) * a.value_dim + c);
-      const float weight = exp2f(a.partial_scale[s * items + item].x - base);
-      x += part.x * weight;
-      y += part.y * weight;
-    }
-    x *= norm;
-    y *= norm;
-    if (a.gate.data != nullptr) {
-      x *= sigmoid(load(a.gate, row, column + c));
-      y *= sigmoid(load(a.gate, row, column + c + 1));
-    }
-    store(a.out, row, column + c, x);
-    store(a.out, row, column + c + 1, y);
+  const int column = static_cast<int>(item % a.heads) * a.value_dim + c;
+  const float x[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float gate = a.gate.data != nullptr ? sigmoid(load(a.gate, row, column + i)) : 1.0F;
+    store(a.out, row, column + i, x[i] * gate);
   }
 }
 
@@ -381,8 +410,7 @@ void start(const AttentionView& a, Stream stream) {
          128 * (Groups + 1), C::kShared, stream, a, make_page_map(a.k, a.pages, kTokensPerPage, columns),
          make_page_map(a.v, a.pages, kTokensPerPage, columns));
   if (a.splits == 1) return;
-  const std::int64_t items = std::int64_t{a.batch.rows} * a.heads;
-  launch(join_kernel, static_cast<unsigned>(ceil_div(items, std::int64_t{4})), 128, 0, stream, a);
+  launch(join_kernel, static_cast<unsigned>(a.batch.rows * a.heads), kJoinThreads, 0, stream, a);
 }
 
 template <int Dim>
@@ -395,8 +423,8 @@ void pick(const AttentionView& a, Stream stream) {
 int attention_splits(const AttentionView& a, int processors) {
   const int blocks = tiles_of(a, one_group(a) ? 64 : 128) * a.kv_heads;
   const int context = a.window > 0 ? std::min(a.window + a.batch.longest_run, a.batch.longest_context) : a.batch.longest_context;
-  constexpr int kFewestKeys = 256;  // below, joining costs more than it saves
-  return std::clamp(std::min(processors / std::max(blocks, 1), context / kFewestKeys), 1, 64);
+  constexpr int kFewestKeys = 128;  // below, joining costs more than it saves
+  return std::clamp(std::min(processors / std::max(blocks, 1), context / kFewestKeys), 1, kMostSplits);
 }
 
 void launch_attention_tiles(const AttentionView& args, Stream stream) {

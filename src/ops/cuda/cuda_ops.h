@@ -13,6 +13,7 @@ namespace strata {
 namespace cuda {
 struct LoraArgs;
 struct GluArgs;
+struct LinearArgs;
 }
 
 // One thread drives it. Every op only enqueues kernels on stream(): none allocates (once the arena has grown), waits, or
@@ -61,6 +62,7 @@ class CudaOps : public Ops {
   void ngram_rows(const NgramArgs& args, const Batch& batch) override;
   Routing route_all(std::int64_t rows, std::int64_t experts) override;
   void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) override;
+  void moe(const MoeArgs& args) override;
   void prepare_qkv(const QkvArgs& args, const Batch& batch) override;
   void attention(const AttentionArgs& args, const Batch& batch) override;
   void causal_conv(const ConvArgs& args, const Batch& batch) override;
@@ -79,6 +81,7 @@ class CudaOps : public Ops {
  private:
   void run_lora(cuda::LoraArgs& args, const LoraTable& table, const Tensor& adapters, std::int64_t rows);
   void product(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
+  cuda::LinearArgs arguments(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu = nullptr) const;
   void expert_product(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
   void fill_dummy(const Weight& w, std::int64_t inputs);
 

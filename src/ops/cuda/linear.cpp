@@ -10,29 +10,30 @@
 namespace strata {
 namespace {
 
-void run(cuda::LinearArgs& args, cuda::Stream stream) {
-  if (args.rows == 0) return;
-  args.wide = cuda::wide(args.x, args.w.inputs);
-  const bool tensor_cores =
-      args.x.elem == cuda::kElemBF16 && (args.w.data.elem == cuda::kElemBF16 || args.w.data.elem == cuda::kElemF8);
-  // The stream kernel reads weights as fast as memory gives them for up to 16 rows; of experts it wastes time on finding
-  // their few rows, unless there are very few.
-  if (tensor_cores && args.wide && args.rows > 16) {
-    cuda::launch_linear_tiles(args, stream);
-  } else if (tensor_cores) {
-    cuda::launch_linear_stream(args, stream);
-  } else {
-    cuda::launch_linear_plain(args, stream);
-  }
+constexpr std::int64_t kStreamRows = 16;
+
+bool on_tensor_cores(const cuda::LinearArgs& a) {
+  return a.wide && a.x.elem == cuda::kElemBF16 && (a.w.data.elem == cuda::kElemBF16 || a.w.data.elem == cuda::kElemF8);
 }
 
-}  // namespace
-
-namespace {
+void run(const cuda::LinearArgs& args, cuda::Stream stream) {
+  if (args.rows == 0) return;
+  // The stream kernel reads weights as fast as memory gives them for up to 16 rows; of experts it wastes time on finding
+  // their few rows, unless there are very few.
+  if (!on_tensor_cores(args)) {
+    STRATA_CHECK(args.glu.outputs == 0, "linear: a GLU of rows of {} inputs, {} apart", args.w.inputs, args.x.stride);
+    cuda::launch_linear_plain(args, stream);
+  } else if (args.rows > kStreamRows) {
+    cuda::launch_linear_tiles(args, stream);
+  } else {
+    cuda::launch_linear_stream(args, stream);
+  }
+}
 
 // Kernels with a GLU: bf16 activations and tensor-core weights, gate and up rows that begin where tiles do.
 bool fuses_glu(const Tensor& out, const Tensor& x, const Weight& w) {
   return w.parts.empty() && x.dtype() == DType::kBF16 && out.dtype() == DType::kBF16 &&
+         cuda::wide(cuda::rows_of("linear", "x", x, x.rows(), w.inputs()), w.inputs()) &&
          (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.outputs() % 32 == 0;
 }
 
@@ -61,13 +62,25 @@ void CudaOps::product(Tensor out, Tensor x, const Weight& w, Tensor bias, const 
   STRATA_CHECK(w.shape.rank() == 2, "linear: weight {} is not a matrix", w.shape.to_string());
   if (!w.parts.empty()) {
     cuda::check_extent("linear", "outputs", out.row_size(), w.outputs());
+    const auto part_bias = [&](std::int64_t at, const Weight& part) { return bias.empty() ? bias : bias.rows_from(at, part.outputs()); };
+    const Weight &above = w.parts[0], &below = w.parts[1];
+    if (w.parts.size() == 2 && x.rows() <= kStreamRows && above.dtype == DType::kF8E4M3 && below.dtype == DType::kBF16) {
+      const std::int64_t n = above.outputs();
+      const cuda::LinearArgs first = arguments(out.columns(0, n), x, above, part_bias(0, above)),
+                             second = arguments(out.columns(n, below.outputs()), x, below, part_bias(n, below));
+      if (on_tensor_cores(first)) return cuda::launch_linear_pair(first, second, stream_);
+    }
     std::int64_t at = 0;
     for (const Weight& part : w.parts) {
-      linear(out.columns(at, part.outputs()), x, part, bias.empty() ? bias : bias.rows_from(at, part.outputs()));
+      linear(out.columns(at, part.outputs()), x, part, part_bias(at, part));
       at += part.outputs();
     }
     return;
   }
+  run(arguments(out, x, w, bias, glu), stream_);
+}
+
+cuda::LinearArgs CudaOps::arguments(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu) const {
   cuda::LinearArgs args;
   args.w = cuda::weight_of("linear", w);
   args.rows = x.rows();
@@ -76,7 +89,8 @@ void CudaOps::product(Tensor out, Tensor x, const Weight& w, Tensor bias, const 
   args.out = cuda::rows_of("linear", "out", out, args.rows, glu != nullptr ? glu->outputs : args.w.outputs);
   args.bias = cuda::vector_of("linear", "bias", bias, args.w.outputs, true);
   args.processors = processors_;
-  run(args, stream_);
+  args.wide = cuda::wide(args.x, args.w.inputs);
+  return args;
 }
 
 void CudaOps::expert_product(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, const cuda::GluArgs* glu) {
@@ -96,6 +110,7 @@ void CudaOps::expert_product(Tensor out, Tensor x, const Routing& routing, const
   args.divisor = x.rows() == entries ? 1 : static_cast<int>(routing.expert.row_size());
   args.longest = static_cast<int>(rows);
   args.processors = processors_;
+  args.wide = cuda::wide(args.x, args.w.inputs);
   run(args, stream_);
 }
 

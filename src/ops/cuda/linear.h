@@ -30,9 +30,11 @@ struct LinearArgs {
 
 // Any element types, any sizes, no GLU: the plain form.
 void launch_linear_plain(const LinearArgs& args, Stream stream);
-// bf16 x, bf16 or f8 weights: weights streamed once through the tensor cores, for few rows.
+// bf16 `wide` x, bf16 or f8 weights: weights streamed once through the tensor cores, for at most 16 rows.
 void launch_linear_stream(const LinearArgs& args, Stream stream);
-// The same types for many rows: `wide` x.
+// An f8 and a bf16 matrix with at most 16 rows of the same `wide` x, no GLU, in one launch.
+void launch_linear_pair(const LinearArgs& f8, const LinearArgs& bf16, Stream stream);
+// The same for many rows.
 void launch_linear_tiles(const LinearArgs& args, Stream stream);
 
 }  // namespace strata::cuda

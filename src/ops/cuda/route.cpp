@@ -6,7 +6,9 @@
 
 namespace strata {
 
-Routing CudaOps::route(const RouteArgs& args, int k) {
+namespace cuda {
+
+RouteView view_of(const RouteArgs& args, int k) {
   constexpr std::int64_t kMostExperts = 1024;
   constexpr int kMostChoices = 64;
   const std::int64_t rows = args.logits.rows(), experts = args.logits.row_size();
@@ -17,16 +19,10 @@ Routing CudaOps::route(const RouteArgs& args, int k) {
   STRATA_CHECK(args.top_groups >= 1 && args.top_groups <= args.groups && k <= experts / args.groups * args.top_groups,
                "route: {} choices from {} of {} groups", k, args.top_groups, args.groups);
   STRATA_CHECK(args.logits.dtype() == DType::kF32, "route: logits of {}, expected f32", name(args.logits.dtype()));
-  Routing routing{make({rows, k}, DType::kI32), make({rows, k}, DType::kF32), make({rows * k}, DType::kI32),
-                  make({experts + 1}, DType::kI32)};
-  cuda::RouteView view;
-  view.logits = static_cast<const float*>(cuda::rows_of("route", "logits", args.logits, rows, experts).data);
+  RouteView view;
+  view.logits = static_cast<const float*>(rows_of("route", "logits", args.logits, rows, experts).data);
   view.logit_stride = args.logits.stride();
-  view.bias = cuda::vector_of("route", "bias", args.bias, experts, true);
-  view.expert = routing.expert.data<std::int32_t>();
-  view.weight = routing.weight.data<float>();
-  view.order = routing.order.data<std::int32_t>();
-  view.first = routing.first.data<std::int32_t>();
+  view.bias = vector_of("route", "bias", args.bias, experts, true);
   view.rows = static_cast<int>(rows);
   view.experts = static_cast<int>(experts);
   view.k = k;
@@ -35,7 +31,21 @@ Routing CudaOps::route(const RouteArgs& args, int k) {
   view.scoring = static_cast<int>(args.scoring);
   view.normalise = args.normalise;
   view.scale = args.scale;
-  view.expert_scale = cuda::vector_of("route", "expert_scale", args.expert_scale, experts, true);
+  view.expert_scale = vector_of("route", "expert_scale", args.expert_scale, experts, true);
+  return view;
+}
+
+}  // namespace cuda
+
+Routing CudaOps::route(const RouteArgs& args, int k) {
+  cuda::RouteView view = cuda::view_of(args, k);
+  const std::int64_t rows = view.rows;
+  Routing routing{make({rows, k}, DType::kI32), make({rows, k}, DType::kF32), make({rows * k}, DType::kI32),
+                  make({view.experts + 1}, DType::kI32)};
+  view.expert = routing.expert.data<std::int32_t>();
+  view.weight = routing.weight.data<float>();
+  view.order = routing.order.data<std::int32_t>();
+  view.first = routing.first.data<std::int32_t>();
   cuda::launch_route(view, stream_);
   return routing;
 }

@@ -255,13 +255,13 @@ void launch_route_all(const RouteView& args, Stream stream) {
 void launch_route(const RouteView& args, Stream stream) {
   if (args.rows == 0) return;
   const bool many = args.experts > 256 || args.groups > 128;
-  if (args.rows <= kFewRows && args.rows * args.k <= kFewEntries && !many) {
+  if (args.order != nullptr && args.rows <= kFewRows && args.rows * args.k <= kFewEntries && !many) {
     launch(few_kernel<8>, 1, 512, 0, stream, args);
     return;
   }
   const auto blocks = static_cast<unsigned>(ceil_div(args.rows, many ? 2 : 8));
   many ? launch(choose_kernel<32, 2>, blocks, 64, 0, stream, args) : launch(choose_kernel<8, 8>, blocks, 256, 0, stream, args);
-  launch(sort_kernel, static_cast<unsigned>(args.experts), 256, 0, stream, args);
+  if (args.order != nullptr) launch(sort_kernel, static_cast<unsigned>(args.experts), 256, 0, stream, args);
 }
 
 }  // namespace strata::cuda

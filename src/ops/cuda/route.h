@@ -3,6 +3,10 @@
 
 #include "ops/cuda/views.h"
 
+namespace strata {
+struct RouteArgs;
+}
+
 namespace strata::cuda {
 
 struct RouteView {
@@ -11,14 +15,16 @@ struct RouteView {
   const float* bias = nullptr;    // [experts] or null
   int* expert = nullptr;          // [rows, k]
   float* weight = nullptr;        // [rows, k]
-  int* order = nullptr;           // [rows * k]
-  int* first = nullptr;           // [experts + 1]
+  int* order = nullptr;           // [rows * k], or null: not sorted
+  int* first = nullptr;           // [experts + 1], or null
   int rows = 0, experts = 0, k = 0, groups = 1, top_groups = 1;
   int scoring = 0;                // as strata::Scoring
   bool normalise = true;
   float scale = 1;
   const float* expert_scale = nullptr;  // [experts] or null
 };
+// Checks `args`; all but the outputs.
+RouteView view_of(const RouteArgs& args, int k);
 void launch_route(const RouteView& args, Stream stream);
 // Fills expert, weight, order and first for k = experts: every row to all of them.
 void launch_route_all(const RouteView& args, Stream stream);

@@ -1,0 +1,25 @@
+// Launches of moe for few rows.
+#pragma once
+
+#include "ops/cuda/route.h"
+
+namespace strata::cuda {
+
+constexpr int kMoeRows = 16, kMoeEntries = 128;  // at most
+
+// See MoeArgs of ops/ops.h. bf16 x, hidden and shared_hidden with rows of 16-byte pieces; weights all bf16 or
+// all f8.
+struct MoeView {
+  Rows out, x;
+  WeightView in, down, shared_in, shared_down;  // shared ones: outputs 0 = none
+  const float *in_bias = nullptr, *down_bias = nullptr, *shared_in_bias = nullptr,
+              *shared_down_bias = nullptr;  // or null
+  RouteView route;                          // chosen by launch_route(), without order and first
+  Rows shared_gate;                         // [rows, 1] or null
+  Rows hidden, shared_hidden;               // scratch [rows * k, F], [rows, F']
+  int activation = 0, processors = 132;
+  float limit = 0;
+};
+void launch_moe_few(const MoeView& args, Stream stream);
+
+}  // namespace strata::cuda
