@@ -93,8 +93,10 @@ def run_load(options, server, prompt, output, concurrency):
         try:
             text, _ = bench.communicate(timeout=options.seconds + 30)
         except subprocess.TimeoutExpired:
+            text = "the load did not end in time"
+        finally:
             bench.kill()
-            text, _ = bench.communicate()
+            bench.wait()
         wall, after = time.time() - start, server.metrics()
         try:
             clients = json.load(report)
@@ -118,7 +120,7 @@ def summary(prompt, output, concurrency, clients, wall, gone):
         "ttft_ms_p50": p50("ttft_ms"), "tpot_ms_p50": p50("per_output_token_ms"), "token_ms_mean": mean("inter_token_seconds"),
         "queue_ms_mean": mean("queue_seconds"),
         "steps": steps, "step_ms": 1000 * gone("step_seconds_sum") / steps if steps else None, "preemptions": gone("preemptions_total"),
-        "accepted_per_verify": gone("accepted_tokens_total") / gone("drafted_tokens_total") if gone("drafted_tokens_total") else None,
+        "accepted_share": gone("accepted_tokens_total") / gone("drafted_tokens_total") if gone("drafted_tokens_total") else None,
         "share_of_time": {**{p: t / wall for p, t in parts.items()}, "outside steps": 1 - gone("step_seconds_sum") / wall},
         "device_share": {p: t / wall for p, t in device.items()},
         "device_busy": busy / wall if busy else None,

@@ -232,7 +232,7 @@ class DummyServer(unittest.TestCase):
         for r in loads:
             self.assertAlmostEqual(sum(r["share_of_time"].values()), 1, delta=0.05)
             self.assertGreater(r["output_tokens_per_second"], 0)
-        self.assertGreater(loads[3]["accepted_per_verify"], 0.4)
+        self.assertGreater(loads[3]["accepted_share"], 0.4)
         self.assertEqual(run.stdout.count("| 100/16 at "), 4)
 
 
