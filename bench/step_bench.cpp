@@ -3,7 +3,7 @@
 // it must move (matrices that its rows touch, keys and values, states) and how far it is from the device's
 // copy rate.
 //   step_bench SHAPE [--dtype f8_e4m3] [--batches 1,16] [--contexts 1024] [--prefill 8192] [--verify 4]
-//   [--mtp 3] [--acceptance 0.8] [--json] [--once]
+//   [--mtp 3] [--acceptance 0.8] [--activations fp8] [--json] [--once]
 // --mtp K: also what a token takes with K drafts of the model's own head, of which each is accepted with the
 // probability
 // --acceptance after those before it: (a verify step of K + 1 rows + K passes of the head) / tokens a step.
@@ -43,7 +43,7 @@ struct Flags {
   std::vector<int> batches = {1, 16, 64, 256}, contexts = {1024, 8192, 65536}, prefill = {8192}, verify;
   int mtp = 0;
   double acceptance = 0.8;
-  bool json = false, once = false, prefill_once = false;
+  bool json = false, once = false, prefill_once = false, f8_activations = false;
 };
 
 std::vector<int> numbers(const std::string& text) {
@@ -76,6 +76,8 @@ Flags parse(int argc, char** argv) {
       if (f.mtp < 1 || f.mtp >= kTapeRows) throw Error("--mtp must be 1 to {}", kTapeRows - 1);
     } else if (arg == "--acceptance") {
       f.acceptance = std::stod(value());
+    } else if (arg == "--activations") {
+      f.f8_activations = value() == "fp8";
     } else if (arg == "--json") {
       f.json = true;
     } else if (arg == "--once") {
@@ -249,7 +251,7 @@ double copy_rate(CudaOps& ops) {
 }
 
 int run(const Flags& f) {
-  CudaOps ops({.dummy_weights = true});
+  CudaOps ops({.f8_activations = f.f8_activations, .dummy_weights = true});
   const double rate = copy_rate(ops);
   const ModelConfig config = published_shape(f.shape);
   const auto start = std::chrono::steady_clock::now();

@@ -18,6 +18,7 @@ struct BackendFlags {
   std::string name = "cpu";  // or "cuda"
   int threads = 0;           // of the CPU's; 0 = one per core
   bool f32 = false;          // CUDA: activations and weights in f32 instead of bf16
+  bool f8_activations = false;  // CUDA: products of many rows with f8 weights round activations to f8
   std::map<std::string_view, OpTime>* times = nullptr;  // CPU: where ops leave what they take (timed_ops.h)
   bool dummy = false;        // matrices are random numbers whatever is loaded: CUDA makes them on the device
 };

@@ -104,6 +104,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, q8_0, q4_k, ...; or dummy: random numbers in the shapes of the model's config.json");
   app.add_option("--shape", f.shape, "Dummy weights of a published model instead of --model: " + fmt::format("{}", fmt::join(published_shapes(), ", ")));
   app.add_option("--dtype", f.dtype, "Type of the matrices of dummy weights")->check(CLI::IsMember({"bf16", "fp8"}))->capture_default_str();
+  app.add_option("--activations", f.activations, "fp8: on a GPU, prompts meet FP8 matrices in FP8, as checkpoints with dynamic activation scales allow (faster, less exact)")->check(CLI::IsMember({"auto", "fp8"}))->capture_default_str();
   app.add_option("--kv-dtype", f.kv_dtype, "Type of keys and values: auto, f32, f16, bf16, f8_e4m3");
   app.add_option("--memory", f.memory, "Memory for keys, values and recurrent states, such as 512MiB or 4GiB (default: 1GiB; on a GPU most of what is free)");
   app.add_option("--max-context", f.engine.max_context, "Tokens of one sequence at most (default: the model's limit)")->check(CLI::NonNegativeNumber);
@@ -173,6 +174,7 @@ LoadedModel load_model(const ModelFlags& flags) {
   BackendFlags backend = flags.backend;
   backend.f32 = flags.weights == "f32";
   backend.dummy = is_dummy(flags);
+  backend.f8_activations = flags.activations == "fp8";
   LoadedModel out;
   out.ops = make_backend(backend);
   const auto path = flags.shape.empty() ? model_path(flags) : std::filesystem::path(flags.shape);

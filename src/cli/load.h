@@ -19,6 +19,7 @@ namespace strata {
 struct ModelFlags {
   std::string model;              // empty = the embedded one
   BackendFlags backend;
+  std::string activations = "auto";  // or fp8
   std::string shape;              // a published configuration by name, with dummy weights, instead of a model
   std::string dtype = "bf16";     // of the matrices of dummy weights: bf16 or fp8
   std::string weights = "auto";   // element type of the large matrices

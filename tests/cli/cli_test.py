@@ -96,6 +96,7 @@ class Usage(unittest.TestCase):
             self.assertEqual(run.returncode, 1)
             self.assertRegex(run.stderr, "this build is for the CPU only|no CUDA device: .")
         self.assertEqual(strata("run", "--backend", "tpu", "hi").returncode, 2)
+        self.assertIn("--activations fp8 needs --backend cuda", strata("run", "--activations", "fp8", "hi").stderr)
 
     def test_an_unknown_architecture_names_the_known_ones(self):
         with tempfile.TemporaryDirectory() as folder:

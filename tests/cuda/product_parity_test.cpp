@@ -97,6 +97,113 @@ TEST_P(ProductParity, Glu) {
   }
 }
 
+// Every size of tile, and what is left over in each.
+TEST_P(ProductParity, TilesOfEverySize) {
+  struct Case {
+    int rows, outputs, inputs;
+    bool glu;
+  };
+  unsigned seed = 5000;
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    for (const Case& c : {Case{60, 12700, 136, false}, {1600, 2050, 264, false}, {1700, 2048, 520, true}, {50, 25600, 72, true}}) {
+      const Matrix m = random_weights(dtype, {c.outputs}, c.inputs, seed += 10);
+      const WeightPair w = weight(m.matrix);
+      const Pair x = activations({c.rows, c.inputs}, seed + 1), out = poisoned({c.rows, c.glu ? c.outputs / 2 : c.outputs});
+      if (c.glu) {
+        cpu().linear_glu(out.cpu, x.cpu, w.cpu, {}, Activation::kSilu, 0);
+        gpu().linear_glu(out.gpu, x.gpu, w.gpu, {}, Activation::kSilu, 0);
+      } else {
+        cpu().linear(out.cpu, x.cpu, w.cpu, {});
+        gpu().linear(out.gpu, x.gpu, w.gpu, {});
+      }
+      EXPECT_LT(distance(out), tolerance()) << name(dtype) << " " << c.rows << "x" << c.outputs << "x" << c.inputs;
+    }
+    for (const auto& [rows, experts, k, outputs, inputs] : {std::tuple{400, 16, 2, 2048, 136}, {500, 64, 4, 300, 96}, {900, 16, 2, 1792, 264}, {150, 256, 2, 96, 200}}) {
+      seed += 10;
+      HostTensor scores = random_tensor({rows, experts}, seed);
+      for (int r = 0; r < rows; ++r) scores.view().row<float>(r)[experts / 3] += 1.5F;  // one expert gets many
+      const Pair logits = both(std::move(scores), DType::kF32);
+      const Routing on_cpu = cpu().route({.logits = logits.cpu}, k), on_gpu = gpu().route({.logits = logits.gpu}, k);
+      const Matrix m = random_weights(dtype, std::vector<int>(static_cast<std::size_t>(experts), outputs), inputs, seed + 1, experts);
+      const WeightPair w = weight(m.matrix);
+      const Pair x = activations({rows, inputs}, seed + 2), out = poisoned({rows * k, outputs}), half = poisoned({rows * k, outputs / 2});
+      cpu().expert_linear(out.cpu, x.cpu, on_cpu, w.cpu, {});
+      gpu().expert_linear(out.gpu, x.gpu, on_gpu, w.gpu, {});
+      EXPECT_LT(distance(out), tolerance()) << name(dtype) << " experts " << rows << " of " << experts;
+      if (outputs % 32 != 0) continue;
+      cpu().expert_linear_glu(half.cpu, x.cpu, on_cpu, w.cpu, {}, Activation::kSilu, 0);
+      gpu().expert_linear_glu(half.gpu, x.gpu, on_gpu, w.gpu, {}, Activation::kSilu, 0);
+      EXPECT_LT(distance(half), tolerance()) << name(dtype) << " experts with GLU " << rows << " of " << experts;
+    }
+  }
+}
+
+// Rows that differ in size by 40 powers of ten, rows with one channel a thousand times the others (whose weights are zero, so
+// that the others count), rows of zeros; and numbers that are none stay in their row.
+TEST_P(ProductParity, RowsOfAnySize) {
+  if (!bf16()) GTEST_SKIP() << "f32 activations are never split";
+  constexpr int kOutputs = 200, kOutlier = 3;
+  unsigned seed = 6000;
+  for (const auto& [rows, inputs] : {std::pair{33, 2048}, {70, 264}, {200, 1000}, {40, 4616}}) {
+    const Matrix m = random_weights(DType::kF8E4M3, {kOutputs}, inputs, seed += 10);
+    for (int n = 0; n < kOutputs; ++n) test::put(m.matrix.pieces[0].data, n, kOutlier, 0);
+    HostTensor values = random_tensor({rows, inputs}, seed + 1);
+    for (int r = 0; r < rows; ++r) {
+      float* row = values.view().row<float>(r);
+      const float factor[] = {1, 0, 1e-20F, 1e20F, 1};
+      for (int k = 0; k < inputs; ++k) row[k] *= factor[r % 5];
+      if (r % 5 == 4) row[kOutlier] = r % 2 == 0 ? 1000.0F : -1000.0F;
+    }
+    const int nan_row = 15, inf_row = 20;
+    values.view().row<float>(nan_row)[inputs - 1] = kNan;
+    values.view().row<float>(inf_row)[0] = INFINITY;
+    const WeightPair w = weight(m.matrix);
+    const Pair x = both(std::move(values), DType::kBF16), out = poisoned({rows, kOutputs});
+    cpu().linear(out.cpu, x.cpu, w.cpu, {});
+    gpu().linear(out.gpu, x.gpu, w.gpu, {});
+    const std::vector<float> got = fetch(out.gpu);
+    for (int r = 0; r < rows; ++r) {
+      double error = 0, norm = 0;
+      for (int n = 0; n < kOutputs; ++n) {
+        const double value = got[static_cast<std::size_t>(r * kOutputs + n)], want = out.cpu.row<float>(r)[n];
+        if (r == nan_row || r == inf_row) {
+          EXPECT_FALSE(std::isfinite(value)) << r << " " << n;
+          continue;
+        }
+        error += (value - want) * (value - want);
+        norm += want * want;
+      }
+      EXPECT_LE(std::sqrt(error), tolerance() * std::sqrt(norm)) << r << " of " << rows << "x" << inputs;
+    }
+  }
+}
+
+// With f8 activations a product is that of the rounded rows, and not of the rows.
+TEST_P(ProductParity, F8Activations) {
+  if (!bf16()) GTEST_SKIP() << "f32 activations are never rounded";
+  CudaOps other({.f8_activations = true});
+  for (const auto& [rows, outputs, inputs] : {std::tuple{40, 200, 1000}, {1600, 2048, 264}}) {
+    const Matrix m = random_weights(DType::kF8E4M3, {outputs}, inputs, 7000);
+    const WeightPair w = weight(m.matrix);
+    const Pair x = activations({rows, inputs}, 7001), out = poisoned({rows, outputs});
+    HostTensor rounded({rows, inputs});
+    for (int r = 0; r < rows; ++r) {
+      float most = 0;
+      for (int k = 0; k < inputs; ++k) most = std::max(most, std::fabs(x.cpu.row<float>(r)[k]));
+      float scale = 1;
+      while (most / scale > 448) scale *= 2;
+      while (most / scale <= 224) scale /= 2;
+      for (int k = 0; k < inputs; ++k) rounded.view().row<float>(r)[k] = scale * f8e4m3_to_float(float_to_f8e4m3(x.cpu.row<float>(r)[k] / scale));
+    }
+    other.linear(out.gpu, x.gpu, w.gpu, {});
+    other.synchronize();
+    cpu().linear(out.cpu, rounded.view(), w.cpu, {});
+    EXPECT_LT(distance(out), tolerance()) << rows;
+    cpu().linear(out.cpu, x.cpu, w.cpu, {});
+    EXPECT_GT(distance(out), 1e-2) << rows;
+  }
+}
+
 // f8 matrices with a bf16 one stacked below, as delta nets have their gates: the f8 ones stay f8.
 TEST_P(ProductParity, MixedPieces) {
   Matrix m = random_weights(DType::kF8E4M3, {256, 128}, 300, 510);

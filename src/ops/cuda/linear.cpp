@@ -16,17 +16,39 @@ bool on_tensor_cores(const cuda::LinearArgs& a) {
   return a.wide && a.x.elem == cuda::kElemBF16 && (a.w.data.elem == cuda::kElemBF16 || a.w.data.elem == cuda::kElemF8);
 }
 
-void run(const cuda::LinearArgs& args, cuda::Stream stream) {
+// `args` with the rows of x, `rows` of them, as f8 planes made of scratch memory.
+cuda::LinearArgs in_planes(const cuda::LinearArgs& args, std::int64_t rows, Arena& arena, cuda::Stream stream) {
+  cuda::QuantiseArgs q;
+  q.x = args.x;
+  q.rows = rows;
+  q.columns = static_cast<int>(args.w.inputs);
+  q.padded = (q.columns + 127) / 128 * 128;
+  q.count = args.planes;
+  const Tensor planes = arena.make({rows, q.count * q.padded}, DType::kF8E4M3), scales = arena.make({rows}, DType::kF32);
+  q.planes = reinterpret_cast<std::uint8_t*>(planes.raw());
+  q.scales = scales.data<float>();
+  cuda::launch_quantise_rows(q, stream);
+  cuda::LinearArgs f8 = args;
+  f8.x = {planes.raw(), planes.stride(), cuda::kElemF8};
+  f8.x_scales = q.scales;
+  return f8;
+}
+
+// x_rows: rows of x, which experts gather from.
+void run(const cuda::LinearArgs& args, std::int64_t x_rows, Arena& arena, cuda::Stream stream) {
   if (args.rows == 0) return;
   // The stream kernel reads weights as fast as memory gives them for up to 16 rows; of experts it wastes time on finding
   // their few rows, unless there are very few.
   if (!on_tensor_cores(args)) {
     STRATA_CHECK(args.glu.outputs == 0, "linear: a GLU of rows of {} inputs, {} apart", args.w.inputs, args.x.stride);
     cuda::launch_linear_plain(args, stream);
-  } else if (args.rows > kStreamRows) {
-    cuda::launch_linear_tiles(args, stream);
-  } else {
+  } else if (args.rows <= kStreamRows) {
     cuda::launch_linear_stream(args, stream);
+  } else if (args.w.data.elem == cuda::kElemF8) {
+    const Scratch scratch(arena);
+    cuda::launch_linear_tiles_f8(in_planes(args, x_rows, arena, stream), stream);
+  } else {
+    cuda::launch_linear_tiles(args, stream);
   }
 }
 
@@ -77,7 +99,7 @@ void CudaOps::product(Tensor out, Tensor x, const Weight& w, Tensor bias, const 
     }
     return;
   }
-  run(arguments(out, x, w, bias, glu), stream_);
+  run(arguments(out, x, w, bias, glu), x.rows(), arena(), stream_);
 }
 
 cuda::LinearArgs CudaOps::arguments(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu) const {
@@ -90,6 +112,7 @@ cuda::LinearArgs CudaOps::arguments(Tensor out, Tensor x, const Weight& w, Tenso
   args.bias = cuda::vector_of("linear", "bias", bias, args.w.outputs, true);
   args.processors = processors_;
   args.wide = cuda::wide(args.x, args.w.inputs);
+  args.planes = options_.f8_activations ? 1 : 2;
   return args;
 }
 
@@ -111,7 +134,8 @@ void CudaOps::expert_product(Tensor out, Tensor x, const Routing& routing, const
   args.longest = static_cast<int>(rows);
   args.processors = processors_;
   args.wide = cuda::wide(args.x, args.w.inputs);
-  run(args, stream_);
+  args.planes = options_.f8_activations ? 1 : 2;
+  run(args, x.rows(), arena(), stream_);
 }
 
 }  // namespace strata

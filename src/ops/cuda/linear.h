@@ -25,6 +25,8 @@ struct LinearArgs {
   int longest = 0;     // most entries an expert can have
   int processors = 132;
   bool wide = false;   // x allows 16-byte accesses
+  int planes = 0;      // of an f8 x, see QuantiseArgs
+  const float* x_scales = nullptr;
   GluArgs glu;
 };
 
@@ -34,7 +36,19 @@ void launch_linear_plain(const LinearArgs& args, Stream stream);
 void launch_linear_stream(const LinearArgs& args, Stream stream);
 // An f8 and a bf16 matrix with at most 16 rows of the same `wide` x, no GLU, in one launch.
 void launch_linear_pair(const LinearArgs& f8, const LinearArgs& bf16, Stream stream);
-// The same for many rows.
+// For many rows: bf16 weights, `wide` bf16 x; or f8 weights, x in planes.
 void launch_linear_tiles(const LinearArgs& args, Stream stream);
+void launch_linear_tiles_f8(const LinearArgs& args, Stream stream);
+
+// Rows of bf16 as one or two f8 planes and a scale for each row: x ~ scale * (plane 0 + plane 1). A row of `planes`: for each 128
+// columns those of one plane, then of the other, in the order of f8 weights (f8_weight_place); zeros up to `padded`.
+struct QuantiseArgs {
+  Rows x;  // allows 16-byte accesses
+  std::int64_t rows = 0;
+  int columns = 0, padded = 0, count = 2;  // padded: columns up to a multiple of 128; count: planes
+  std::uint8_t* planes = nullptr;          // [rows, count * padded]
+  float* scales = nullptr;                 // [rows]
+};
+void launch_quantise_rows(const QuantiseArgs& args, Stream stream);
 
 }  // namespace strata::cuda

@@ -12,6 +12,7 @@ namespace strata {
 struct CudaOptions {
   int device = 0;                              // as CUDA numbers them
   DType activation = DType::kBF16;             // kF32: every activation and weight in f32 (tests of exactness; slow)
+  bool f8_activations = false;                 // products of many rows with f8 weights round x to f8 (e4m3, a scale a row)
   bool dummy_weights = false;                  // load() fills matrices on the device and reads only their shapes (speed)
   std::size_t arena_block = std::size_t{64} << 20;  // scratch grows by blocks of at least so many bytes
 };

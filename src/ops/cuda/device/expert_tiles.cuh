@@ -5,14 +5,16 @@ namespace strata::cuda {
 
 constexpr int kMostExperts = 1024;
 
-// tiles_before[e] = tiles of `rows` entries of the experts before e, [experts] of all; by the whole block (whole warps).
-__device__ __forceinline__ void count_tiles(const int* first, int experts, int rows, int* tiles_before) {
+// tiles_before[e] = tiles of the experts before e, [experts] of all, where tiles(n) are those of n entries; by the whole block
+// (whole warps).
+template <typename F>
+__device__ __forceinline__ void count_tiles(const int* first, int experts, int* tiles_before, F&& tiles) {
   __shared__ int warp_sums[32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, threads = blockDim.x;
   int base = 0;
   for (int e0 = 0; e0 < experts; e0 += threads) {
     const int e = e0 + static_cast<int>(threadIdx.x);
-    const int own = e < experts ? (first[e + 1] - first[e] + rows - 1) / rows : 0;
+    const int own = e < experts ? tiles(first[e + 1] - first[e]) : 0;
     int sum = own;
 #pragma unroll
     for (int o = 1; o < 32; o <<= 1) {

@@ -1,0 +1,134 @@
+// A consumer of tiles.cuh: its stages of the ring, and the writing of its sums.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/cuda/device/async.cuh"
+#include "ops/cuda/device/math.cuh"
+#include "ops/cuda/device/rows.cuh"
+#include "ops/cuda/device/tile_plan.cuh"
+#include "ops/cuda/device/wgmma.cuh"
+
+namespace strata::cuda {
+
+template <typename C>
+struct Consumer {
+  const LinearArgs& a;
+  TileShared<C>& s;
+  std::uint8_t *ring_bytes, *staging;
+  const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4,
+            t = lane % 4;
+  Ring<C::kStages> ring;
+
+  __device__ Consumer(const LinearArgs& args, TileShared<C>& shared, std::uint8_t* bytes,
+                      std::uint8_t* stage_to)
+      : a(args), s(shared), ring_bytes(bytes), staging(stage_to) {}
+
+  // Shared address of the stage that comes next, once it is full.
+  __device__ __forceinline__ std::uint32_t take_stage() {
+    barrier_wait(s.full + ring.stage, ring.parity);
+    if constexpr (C::kExperts) fence_copies();
+    return shared_address(ring_bytes + ring.stage * C::kStageBytes);
+  }
+  __device__ __forceinline__ void release(int stage) {
+    if (lane == 0) barrier_arrive(s.empty + stage);
+  }
+  // Left operands of this consumer's group i, and rows of x of a box.
+  __device__ __forceinline__ std::uint64_t weights_of(std::uint32_t stage, int i) const {
+    return rows_descriptor(stage + (group * C::kGroups + i) * 64 * 128);
+  }
+  __device__ __forceinline__ std::uint64_t rows_of(std::uint32_t stage, int box) const {
+    return rows_descriptor(stage + C::kWeightBytes + box * C::kBox);
+  }
+
+  template <int N>
+  __device__ __forceinline__ void write(const TileInfo<C>& info, float (&sum)[C::kGroups][N / 2]) {
+#pragma unroll
+    for (int i = 0; i < C::kGroups; ++i) {
+      const std::int64_t in_expert = info.output + weight_row<C>(a, group, i) + warp * 16,
+                         w_row = std::int64_t{info.expert} * a.w.outputs + in_expert;
+      float bias[2] = {};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (a.bias != nullptr && in_expert + g + half * 8 < a.w.outputs)
+          bias[half] = a.bias[w_row + g + half * 8];
+      }
+#pragma unroll
+      for (int j = 0; j < N / 2; j += 4) {
+        const float2 scale =
+            C::kF8 ? *reinterpret_cast<const float2*>(info.scale + j * 2 + 2 * t) : make_float2(1, 1);
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+          asm volatile("" : "+f"(sum[i][j + q])::"memory");  // not before the wait
+          sum[i][j + q] = sum[i][j + q] * (q % 2 == 0 ? scale.x : scale.y) + bias[q / 2];
+        }
+      }
+      if constexpr (!C::kGlu) write_group<N>(info, static_cast<int>(in_expert), sum[i]);
+    }
+    if constexpr (C::kGlu) {
+#pragma unroll
+      for (int j = 0; j < N / 2; ++j) sum[0][j] = glu_of(a.glu.activation, sum[0][j], sum[1][j], a.glu.limit);
+      write_group<N>(info, info.output + group * 64 + warp * 16, sum[0]);
+    }
+  }
+
+  template <int N>
+  __device__ __forceinline__ void write_group(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
+    const bool whole = a.out.elem == kElemBF16 && n0 + 16 <= outputs_of<C>(a) && a.out.stride % 8 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(a.out.data) % 16 == 0;
+    whole ? write_rows<N>(info, n0, d) : write_each<N>(info, n0, d);
+  }
+
+  // Any output through the warp's staging, as f32.
+  template <int N>
+  __device__ __forceinline__ void write_each(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
+    constexpr int kEach = std::min(N, 32);
+    float* own = reinterpret_cast<float*>(staging + (group * 4 + warp) * C::kStagingEach);
+#pragma unroll
+    for (int part = 0; part < N; part += kEach) {
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < kEach / 2; ++j)
+        own[(j / 4 * 8 + 2 * t + j % 2) * 16 + g + j / 2 % 2 * 8] = d[part / 2 + j];
+      __syncwarp();
+#pragma unroll 1
+      for (int r = lane / 16; r < kEach; r += 2) {
+        const int n = n0 + lane % 16, row = info.row[part + r];
+        if (row >= 0 && n < outputs_of<C>(a)) store(a.out, row, n, own[r * 16 + lane % 16]);
+      }
+    }
+    __syncwarp();
+  }
+
+  // bf16 through the warp's staging [kPart rows, 16 outputs]: whole sectors of 32 bytes to each row.
+  template <int N>
+  __device__ __forceinline__ void write_rows(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
+    std::uint8_t* own = staging + (group * 4 + warp) * C::kStagingEach;
+#pragma unroll
+    for (int part = 0; part < N; part += C::kPart) {
+      constexpr int kMost = C::kPart;
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < kMost / 8; ++j) {  // 8 rows of x: two 8 x 8 blocks, transposed as they are stored
+        if (part + j * 8 >= N) break;
+        const int at = (part / 8 + j) * 4, row = j * 8 + lane % 8, piece = lane / 8 % 2 ^ (row / 4 % 2);
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(
+                         shared_address(own + row * 32 + piece * 16)),
+                     "r"(pack(d[at], d[at + 1])), "r"(pack(d[at + 2], d[at + 3]))
+                     : "memory");
+      }
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < kMost; j += 16) {
+        if (part + j >= N) break;
+        const int r = j + lane / 2, piece = lane % 2 ^ (r / 4 % 2), row = info.row[part + r];
+        const uint4 q = *reinterpret_cast<const uint4*>(own + r * 32 + piece * 16);
+        if (row >= 0)
+          *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(a.out.data) + row * a.out.stride + n0 +
+                                    lane % 2 * 8) = q;
+      }
+    }
+  }
+};
+
+}  // namespace strata::cuda

@@ -1,0 +1,126 @@
+// What a tile of a product of many rows is (tiles.cuh), where each lies, and what the warps of a block share.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/cuda/device/expert_tiles.cuh"
+#include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/linear.h"
+
+namespace strata::cuda {
+
+constexpr int kConsumers = 2;  // warpgroups
+
+// Planes: 0 = bf16 weights and x; else f8 weights and so many f8 planes of x (quantise_rows.cu).
+template <int RowsT, int GroupsT, int PlanesT, bool ExpertsT, bool GluT>
+struct TileConfig {
+  static_assert(!GluT || GroupsT == 2);
+  static constexpr int kRows = RowsT;      // most rows of x a tile
+  static constexpr int kGroups = GroupsT;  // groups of 64 outputs a consumer
+  static constexpr int kPlanes = PlanesT;
+  static constexpr bool kF8 = PlanesT > 0, kExperts = ExpertsT;
+  static constexpr bool kGlu =
+      GluT;  // a consumer's first group are gate rows, its second the up rows of the same outputs
+  static constexpr int kRowsOfW = kConsumers * kGroups * 64, kOutputs = kGlu ? kRowsOfW / 2 : kRowsOfW;
+  // A stage: 128 bytes of each row of w, and kBoxes times as many of each row of x.
+  static constexpr int kInputs = kF8 ? 128 : 64, kBoxes = kF8 ? kPlanes : 1;
+  static constexpr int kWeightBytes = kRowsOfW * 128, kBox = kRows * 128,
+                       kStageBytes = kWeightBytes + kBox * kBoxes;
+  static constexpr int kPart =
+      std::min(kRows, 64);  // rows that a warp stages as it writes 16 outputs of each
+  static constexpr int kStagingEach = 2048, kStaging = kConsumers * 4 * kStagingEach;
+  static_assert(kPart * 16 * 2 <= kStagingEach);
+  static constexpr int kStages = std::min(10, (216 * 1024 - kStaging) / kStageBytes);
+  static constexpr int kShared = 1024 + kStages * kStageBytes + kStaging;
+  static constexpr int kProducers = kExperts ? 128 : 32;  // threads
+  // Whether weights may be copied before the kernel before has ended: what says which ones is older than
+  // that. f8: the kernel before has made the planes.
+  static constexpr bool kEarly = kF8 || !kExperts;
+  static constexpr int kWidthStep = kRows == 32 ? 16 : 32;
+};
+
+// Where a tile lies: rows [row, end) of x; experts: entries of the order.
+struct TilePlace {
+  int expert, output;  // first output
+  std::int64_t row, end;
+};
+
+// The same for the consumers.
+template <typename C>
+struct TileInfo {
+  int expert, output;
+  int width;                         // rows multiplied: a multiple of kWidthStep
+  int row[C::kRows];                 // of out, -1 beyond the end
+  alignas(8) float scale[C::kRows];  // f8: of the row of x
+};
+
+template <typename C>
+struct TileShared {
+  std::uint64_t full[C::kStages], empty[C::kStages], info_full[2], info_empty[2];
+  TileInfo<C> info[2];
+  // [experts + 1] tiles of the experts before: those of kRows entries, those of what is left
+  int whole_before[C::kExperts ? kMostExperts + 1 : 1], rest_before[C::kExperts ? kMostExperts + 1 : 1];
+};
+
+// Outputs of the product.
+template <typename C>
+__device__ __host__ __forceinline__ std::int64_t outputs_of(const LinearArgs& a) {
+  return C::kGlu ? a.glu.outputs : a.w.outputs;
+}
+// First of the 64 rows of w, counted from those of the tile, that group `i` of a consumer multiplies.
+template <typename C>
+__device__ __forceinline__ std::int64_t weight_row(const LinearArgs& a, int consumer, int i) {
+  return C::kGlu ? consumer * 64 + i * a.glu.outputs : (consumer * C::kGroups + i) * 64;
+}
+
+// Tiles in the order in which blocks take them. Experts: whole tiles first, so that the cheap ones fill the
+// end.
+template <typename C>
+struct Schedule {
+  const LinearArgs& a;
+  const int *whole_before, *rest_before;
+  int output_tiles, whole, total;
+
+  __device__ Schedule(const LinearArgs& args, TileShared<C>& s)
+      : a(args),
+        whole_before(s.whole_before),
+        rest_before(s.rest_before),
+        output_tiles(static_cast<int>(ceil_div(outputs_of<C>(args), std::int64_t{C::kOutputs}))) {
+    if constexpr (C::kExperts) {
+      count_tiles(a.first, a.w.experts, s.whole_before, [](int entries) { return entries / C::kRows; });
+      count_tiles(a.first, a.w.experts, s.rest_before,
+                  [](int entries) { return entries % C::kRows > 0 ? 1 : 0; });
+      whole = s.whole_before[a.w.experts] * output_tiles;
+      total = whole + s.rest_before[a.w.experts] * output_tiles;
+    } else {
+      whole = total = static_cast<int>(ceil_div(a.rows, std::int64_t{C::kRows})) * output_tiles;
+    }
+  }
+
+  __device__ TilePlace operator()(int tile) const {
+    TilePlace p{};
+    if constexpr (C::kExperts) {
+      const bool is_whole = tile < whole;
+      const int* before = is_whole ? whole_before : rest_before;
+      if (!is_whole) tile -= whole;
+      p.expert = expert_of_tile(before, a.w.experts, tile, output_tiles);
+      const int own = whole_before[p.expert + 1] - whole_before[p.expert],
+                inside = tile - before[p.expert] * output_tiles;
+      p.output = (is_whole ? inside / own : inside) * C::kOutputs;
+      p.row = a.first[p.expert] + std::int64_t{is_whole ? inside % own : own} * C::kRows;
+      p.end = is_whole ? p.row + C::kRows : a.first[p.expert + 1];
+    } else {
+      // Bands of row tiles: what blocks work on at a time is a few rows and a few outputs, both still in the
+      // cache.
+      constexpr int kBand = 16;
+      const int row_tiles = total / output_tiles, band = tile / (kBand * output_tiles),
+                own = min(kBand, row_tiles - band * kBand), inside = tile - band * kBand * output_tiles;
+      p.output = inside / own * C::kOutputs;
+      p.row = std::int64_t{band * kBand + inside % own} * C::kRows;
+      p.end = min(a.rows, p.row + C::kRows);
+    }
+    return p;
+  }
+};
+
+}  // namespace strata::cuda
