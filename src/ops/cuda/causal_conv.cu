@@ -1,4 +1,6 @@
 // causal_conv: a thread per sequence and channel where runs are short; else outputs row by row, and states after them.
+#include <type_traits>
+
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
 #include "ops/cuda/device/recurrence.cuh"
@@ -93,70 +95,84 @@ __global__ void __launch_bounds__(128) run_kernel(ConvView a) {
   }
 }
 
-// A thread per kBlockRows rows and eight channels: outputs only.
-template <int Taps>
+// A thread per kBlockRows rows and eight channels: outputs only. Wide: bf16 in and out, 16-byte accesses; rows stay as they were
+// loaded until they are needed, so that several loads are under way at once.
+template <int Taps, bool Wide>
 __global__ void __launch_bounds__(128) rows_kernel(ConvView a) {
   begin_kernel();
   const int c = (blockIdx.x * 128 + threadIdx.x) * 8, n = min(8, a.channels - c);
   if (n <= 0) return;
   float w[Taps + 1][8], bias[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) bias[i] = a.bias != nullptr && i < n ? a.bias[c + i] : 0.0F;
-  if (Taps == 3 && n == 8) {  // 16 bytes a channel
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < 8; ++i) {
+    bias[i] = a.bias != nullptr && i < n ? a.bias[c + i] : 0.0F;
+    if constexpr (Wide && Taps == 3) {  // 16 bytes a channel
       const float4 q = *reinterpret_cast<const float4*>(a.weight + (c + i) * 4);
-      w[0][i] = q.x, w[1 % (Taps + 1)][i] = q.y, w[2 % (Taps + 1)][i] = q.z, w[3 % (Taps + 1)][i] = q.w;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
+      w[0][i] = q.x, w[1][i] = q.y, w[2][i] = q.z, w[3][i] = q.w;
+    } else {
 #pragma unroll
       for (int j = 0; j <= Taps; ++j) w[j][i] = i < n ? a.weight[(c + i) * (Taps + 1) + j] : 0.0F;
     }
   }
-  Eight window[Taps];  // oldest first
-  int s = -1;
-  Run run{};
-  const int begin = blockIdx.y * kBlockRows, end = min(begin + kBlockRows, a.batch.rows);
-  Eight ahead[kAhead];
-  for (int row = begin; row < end; ++row) {
-    if ((row - begin) % kAhead == 0) {
+  using Raw = std::conditional_t<Wide, uint4, Eight>;
+  const auto fetch = [&](int row) -> Raw {
+    if constexpr (Wide) {
+      return *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.x.data) + row * a.x.stride + c);
+    } else {
+      return load8(a.x, row, c, n, a.wide);
+    }
+  };
+  const auto unpacked = [](const Raw& raw) {
+    if constexpr (Wide) {
+      return unpack8(raw);
+    } else {
+      return raw;
+    }
+  };
+  const int end = min(static_cast<int>(blockIdx.y + 1) * kBlockRows, a.batch.rows);
+  for (int row = blockIdx.y * kBlockRows; row < end;) {  // a sequence's part at a time
+    const Run run = run_of(a.batch, a.batch.sequence[row]);
+    const int stop = min(end, run.end);
+    Raw next[kAhead];
+    const auto fetch_from = [&](int from) {
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
-        if (row + j < end) ahead[j] = load8(a.x, row + j, c, n, a.wide);
+        if (from + j < stop) next[j] = fetch(from + j);
+      }
+    };
+    fetch_from(row);
+    Eight x[Taps + kAhead];  // the rows before, oldest first, and those at hand
+#pragma unroll
+    for (int j = 0; j < Taps; ++j) {
+      const int from = row - Taps + j;
+      if (from >= run.begin) {
+        x[j] = unpacked(fetch(from));
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[j].v[i] = i < n ? before(a, run, c + i, run.begin - from, Taps) : 0.0F;
       }
     }
-    if (a.batch.sequence[row] != s) {
-      s = a.batch.sequence[row];
-      run = run_of(a.batch, s);
+    for (; row < stop; row += kAhead) {
 #pragma unroll
-      for (int j = 0; j < Taps; ++j) {
-        const int from = row - Taps + j;
-        if (from >= run.begin) {
-          window[j] = load8(a.x, from, c, n, a.wide);
-        } else {
+      for (int j = 0; j < kAhead; ++j) x[Taps + j] = unpacked(next[j]);
+      fetch_from(row + kAhead);
 #pragma unroll
-          for (int i = 0; i < 8; ++i) window[j].v[i] = i < n ? before(a, run, c + i, run.begin - from, Taps) : 0.0F;
+      for (int j = 0; j < kAhead; ++j) {
+        if (row + j >= stop) break;
+        Eight out;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          float sum = bias[i];
+#pragma unroll
+          for (int m = 0; m <= Taps; ++m) sum += w[m][i] * x[j + m].v[i];
+          out.v[i] = a.activation == 0 ? sum * sigmoid(sum) : sum;  // silu or none
         }
+        store8(a.out, row + j, c, n, a.wide, out);
       }
+#pragma unroll
+      for (int j = 0; j < Taps; ++j) x[j] = x[j + kAhead];
     }
-    const Eight x = ahead[0];
-#pragma unroll
-    for (int j = 0; j + 1 < kAhead; ++j) ahead[j] = ahead[j + 1];
-    Eight out;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float sum = bias[i];
-#pragma unroll
-      for (int j = 0; j < Taps; ++j) sum += w[j][i] * window[j].v[i];
-      sum += w[Taps][i] * x.v[i];
-      out.v[i] = a.activation == 0 ? sum * sigmoid(sum) : sum;  // silu or none
-    }
-    store8(a.out, row, c, n, a.wide, out);
-#pragma unroll
-    for (int j = 0; j + 1 < Taps; ++j) window[j] = window[j + 1];
-    window[Taps - 1] = x;
+    row = stop;
   }
 }
 
@@ -168,7 +184,8 @@ void start(const ConvView& a, Stream stream) {
     launch(run_kernel<Taps, true>, runs, 128, 0, stream, a);
     return;
   }
-  launch(rows_kernel<Taps>,
+  const bool wide = a.wide && a.x.elem == kElemBF16 && a.out.elem == kElemBF16;
+  launch(wide ? rows_kernel<Taps, true> : rows_kernel<Taps, false>,
          dim3(static_cast<unsigned>(ceil_div(a.channels, 8 * 128)), static_cast<unsigned>(ceil_div(a.batch.rows, kBlockRows))), 128, 0,
          stream, a);
   launch(run_kernel<Taps, false>, runs, 128, 0, stream, a);

@@ -20,6 +20,7 @@ cuda::HeadsView heads_of(std::string_view what, const Tensor& x, const Tensor& n
     cuda::check_extent("prepare_qkv", what, pages[2] * pages[3], x[1] * x[2]);
     part.pages = cuda::pool_of("prepare_qkv", what, pages, kPageTokens * x[1] * x[2]);
   }
+  part.wide = cuda::wide(part.x, part.dim) && (part.pages.data == nullptr || cuda::wide(part.pages, part.dim));
   return part;
 }
 

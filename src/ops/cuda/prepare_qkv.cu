@@ -35,11 +35,17 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareView a, int
   const HeadsView& part = a.parts[which];
   const std::int64_t base = std::int64_t{h} * part.dim;
 
+  // x by eight channels, 16-byte aligned there and here; n < 8 only at the end of a head.
+  const Rows own{x, 0, kElemF32};
   float sum = 0;
-  for (int i = lane; i < part.dim; i += 32) {
-    x[i] = load(part.x, t, base + i);
-    sum += x[i] * x[i];
+  for (int i = lane * 8; i < part.dim; i += 256) {
+    const int n = min(8, part.dim - i);
+    const Eight e = load8(part.x, t, base + i, n, part.wide);
+    store8(own, 0, i, n, true, e);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum += e.v[j] * e.v[j];
   }
+  __syncwarp();
   if (part.norm != nullptr) {
     const float factor = rsqrtf(warp_sum(sum) / static_cast<float>(part.dim) + a.eps);
     for (int i = lane; i < part.dim; i += 32) x[i] *= factor * part.norm[i];
@@ -63,13 +69,17 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(PrepareView a, int
     if (which == 0 && a.query_span > 0) {
       const float factor = 1.0F + a.query_beta * logf(1.0F + static_cast<float>(a.batch.positions[t] / a.query_span));
       for (int i = lane; i < part.dim; i += 32) x[i] *= factor;
+      __syncwarp();
     }
   }
   const int slot = a.batch.kv_slots[t];
   const std::int64_t entry = page_entry(part.pages, slot, part.heads * part.dim) + base;
-  for (int i = lane; i < part.dim; i += 32) {
-    store(part.x, t, base + i, x[i]);
-    if (part.pages.data != nullptr && slot >= 0) store_elem(part.pages.data, part.pages.elem, entry + i, x[i]);
+  const bool changed = part.norm != nullptr || part.rotate;
+  for (int i = lane * 8; i < part.dim; i += 256) {
+    const int n = min(8, part.dim - i);
+    const Eight e = load8(own, 0, i, n, true);
+    if (changed) store8(part.x, t, base + i, n, part.wide, e);
+    if (part.pages.data != nullptr && slot >= 0) store8(part.pages, 0, entry + i, n, part.wide, e);
   }
 }
 
@@ -81,6 +91,7 @@ void launch_prepare_qkv(const PrepareView& args, Stream stream) {
     heads += part.heads;
     most = part.heads > 0 && part.dim > most ? part.dim : most;
   }
+  most = ceil_div(most, 8) * 8;
   const std::int64_t items = std::int64_t{args.batch.rows} * heads;
   launch(prepare_kernel, static_cast<unsigned>(ceil_div(items, std::int64_t{kWarps})), kWarps * 32,
          static_cast<std::size_t>(kWarps * most) * sizeof(float), stream, args, most);

@@ -12,6 +12,7 @@ struct HeadsView {
   const float* norm = nullptr;   // [dim] or null
   bool rotate = false;
   Rows pages;                    // [P, page tokens * heads * dim]
+  bool wide = false;             // x and pages allow 16-byte accesses to eight channels of each head
 };
 
 struct PrepareView {

@@ -55,19 +55,17 @@ __device__ __forceinline__ std::uint32_t pack(float lo, float hi) {
   return reinterpret_cast<const std::uint32_t&>(p);
 }
 
+__device__ __forceinline__ Eight unpack8(const uint4& q) {
+  const float2 a = unpack(q.x), b = unpack(q.y), c = unpack(q.z), d = unpack(q.w);
+  return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
+}
+
 // n (1..8) elements from `column`; `wide`: address and stride allow 16-byte accesses. Beyond n: zeros.
 __device__ __forceinline__ Eight load8(const Rows& r, std::int64_t row, std::int64_t column, int n, bool wide) {
   Eight e;
   const std::int64_t at = row * r.stride + column;
   if (wide && n == 8 && r.elem == kElemBF16) {
-    const uint4 q = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(r.data) + at);
-    const std::uint32_t w[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 f = unpack(w[i]);
-      e.v[2 * i] = f.x;
-      e.v[2 * i + 1] = f.y;
-    }
+    e = unpack8(*reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(r.data) + at));
   } else if (wide && n == 8 && r.elem == kElemF32) {
     const float4* p = reinterpret_cast<const float4*>(static_cast<const float*>(r.data) + at);
     const float4 a = p[0], b = p[1];
