@@ -51,7 +51,7 @@ struct MultiplyF8 {
         for (int i = 0; i < kTogether; ++i) {
 #pragma unroll
           for (int j = 0; j < N / 2; ++j) {
-            asm volatile("" : "+f"(part[i][j])::"memory");  // not before the wait
+            asm volatile("" : "+f"(part[i][j]));  // not before the wait
             sum[i0 + i][j] += scale[i][j / 2 % 2] * part[i][j];
           }
         }

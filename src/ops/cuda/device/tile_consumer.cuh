@@ -45,7 +45,7 @@ struct Consumer {
   __device__ __forceinline__ void write(const TileInfo<C>& info, float (&sum)[C::kGroups][N / 2]) {
 #pragma unroll
     for (int i = 0; i < C::kGroups; ++i) {
-      const std::int64_t in_expert = info.output + weight_row<C>(a, group, i) + warp * 16,
+      const std::int64_t first = info.output + weight_row<C>(a, group, i), in_expert = first + warp * 16,
                          w_row = std::int64_t{info.expert} * a.w.outputs + in_expert;
       float bias[2] = {};
 #pragma unroll
@@ -59,31 +59,55 @@ struct Consumer {
             C::kF8 ? *reinterpret_cast<const float2*>(info.scale + j * 2 + 2 * t) : make_float2(1, 1);
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
-          asm volatile("" : "+f"(sum[i][j + q])::"memory");  // not before the wait
+          if constexpr (!C::kF8) asm volatile("" : "+f"(sum[i][j + q]));  // not before the wait
           sum[i][j + q] = sum[i][j + q] * (q % 2 == 0 ? scale.x : scale.y) + bias[q / 2];
         }
       }
-      if constexpr (!C::kGlu) write_group<N>(info, static_cast<int>(in_expert), sum[i]);
+      if constexpr (!C::kGlu) write_group<N>(info, static_cast<int>(first), sum[i]);
     }
     if constexpr (C::kGlu) {
-#pragma unroll
-      for (int j = 0; j < N / 2; ++j) sum[0][j] = glu_of(a.glu.activation, sum[0][j], sum[1][j], a.glu.limit);
-      write_group<N>(info, info.output + group * 64 + warp * 16, sum[0]);
+      apply_glu<N>(sum[0], sum[1]);
+      write_group<N>(info, info.output + group * 64, sum[0]);
     }
   }
 
+  // Silu in a straight line; anything else one by one, in little code: instructions that do not fit their
+  // cache cost more.
+  template <int N>
+  __device__ __forceinline__ void apply_glu(float (&gate)[N / 2], const float (&up)[N / 2]) {
+    if (a.glu.activation == 0) {
+#pragma unroll
+      for (int j = 0; j < N / 2; ++j) gate[j] = gate[j] * sigmoid(gate[j]) * up[j];
+      return;
+    }
+    float in[2][N / 2];  // in local memory
+#pragma unroll
+    for (int j = 0; j < N / 2; ++j) in[0][j] = gate[j], in[1][j] = up[j];
+#pragma unroll 1
+    for (int j = 0; j < N / 2; ++j) in[0][j] = glu_of(a.glu.activation, in[0][j], in[1][j], a.glu.limit);
+#pragma unroll
+    for (int j = 0; j < N / 2; ++j) gate[j] = in[0][j];
+  }
+
+  // Of the four warps of this consumer, about their staging.
+  __device__ __forceinline__ void meet() const {
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+  }
+
+  // 64 outputs from n0 of all rows.
   template <int N>
   __device__ __forceinline__ void write_group(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
-    const bool whole = a.out.elem == kElemBF16 && n0 + 16 <= outputs_of<C>(a) && a.out.stride % 8 == 0 &&
+    const bool whole = a.out.elem == kElemBF16 && n0 + 64 <= outputs_of<C>(a) && a.out.stride % 8 == 0 &&
                        reinterpret_cast<std::uintptr_t>(a.out.data) % 16 == 0;
-    whole ? write_rows<N>(info, n0, d) : write_each<N>(info, n0, d);
+    whole ? write_rows<N>(info, n0, d) : write_each<N>(info, n0 + warp * 16, d);
   }
 
   // Any output through the warp's staging, as f32.
   template <int N>
   __device__ __forceinline__ void write_each(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
     constexpr int kEach = std::min(N, 32);
-    float* own = reinterpret_cast<float*>(staging + (group * 4 + warp) * C::kStagingEach);
+    float* own = reinterpret_cast<float*>(staging + group * C::kStagingEach + warp * (C::kStagingEach / 4));
+    meet();  // the staging is free
 #pragma unroll
     for (int part = 0; part < N; part += kEach) {
       __syncwarp();
@@ -100,32 +124,38 @@ struct Consumer {
     __syncwarp();
   }
 
-  // bf16 through the warp's staging [kPart rows, 16 outputs]: whole sectors of 32 bytes to each row.
+  // bf16 through the consumer's staging: whole lines of 128 bytes to each row.
   template <int N>
   __device__ __forceinline__ void write_rows(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
-    std::uint8_t* own = staging + (group * 4 + warp) * C::kStagingEach;
+    std::uint8_t* own = staging + group * C::kStagingEach;
 #pragma unroll
-    for (int part = 0; part < N; part += C::kPart) {
-      constexpr int kMost = C::kPart;
-      __syncwarp();
+    for (int part = 0; part < N; part += 64) {
+      constexpr int kMost = std::min(N, 64);
+      meet();  // the staging is free
 #pragma unroll
       for (int j = 0; j < kMost / 8; ++j) {  // 8 rows of x: two 8 x 8 blocks, transposed as they are stored
         if (part + j * 8 >= N) break;
-        const int at = (part / 8 + j) * 4, row = j * 8 + lane % 8, piece = lane / 8 % 2 ^ (row / 4 % 2);
+        const int at = (part / 8 + j) * 4, row = j * 8 + lane % 8, piece = warp * 2 + lane / 8 % 2;
         asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(
-                         shared_address(own + row * 32 + piece * 16)),
+                         shared_address(own + row * C::kStagingRow + piece * 16)),
                      "r"(pack(d[at], d[at + 1])), "r"(pack(d[at + 2], d[at + 3]))
                      : "memory");
       }
-      __syncwarp();
+      meet();
+      constexpr int kTurns = kMost / 16;  // 16 rows by the four warps
+      int row[kTurns];
+      uint4 q[kTurns];
 #pragma unroll
-      for (int j = 0; j < kMost; j += 16) {
-        if (part + j >= N) break;
-        const int r = j + lane / 2, piece = lane % 2 ^ (r / 4 % 2), row = info.row[part + r];
-        const uint4 q = *reinterpret_cast<const uint4*>(own + r * 32 + piece * 16);
-        if (row >= 0)
-          *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(a.out.data) + row * a.out.stride + n0 +
-                                    lane % 2 * 8) = q;
+      for (int j = 0; j < kTurns; ++j) {
+        const int r = j * 16 + warp * 4 + lane / 8;
+        row[j] = part + j * 16 < N ? info.row[part + r] : -1;
+        q[j] = *reinterpret_cast<const uint4*>(own + r * C::kStagingRow + lane % 8 * 16);
+      }
+#pragma unroll
+      for (int j = 0; j < kTurns; ++j) {
+        if (row[j] >= 0)
+          *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(a.out.data) + row[j] * a.out.stride + n0 +
+                                    lane % 8 * 8) = q[j];
       }
     }
   }

@@ -26,10 +26,11 @@ struct TileConfig {
   static constexpr int kInputs = kF8 ? 128 : 64, kBoxes = kF8 ? kPlanes : 1;
   static constexpr int kWeightBytes = kRowsOfW * 128, kBox = kRows * 128,
                        kStageBytes = kWeightBytes + kBox * kBoxes;
-  static constexpr int kPart =
-      std::min(kRows, 64);  // rows that a warp stages as it writes 16 outputs of each
-  static constexpr int kStagingEach = 2048, kStaging = kConsumers * 4 * kStagingEach;
-  static_assert(kPart * 16 * 2 <= kStagingEach);
+  // Staging of a consumer as it writes 64 outputs of up to 64 rows: rows of 128 bytes, and 16 so that columns
+  // of pieces lie in different banks.
+  static constexpr int kStagingRow = 144,
+                       kStagingEach = std::max(std::min(kRows, 64) * kStagingRow, 4 * 2048),
+                       kStaging = kConsumers * kStagingEach;
   static constexpr int kStages = std::min(10, (216 * 1024 - kStaging) / kStageBytes);
   static constexpr int kShared = 1024 + kStages * kStageBytes + kStaging;
   static constexpr int kProducers = kExperts ? 128 : 32;  // threads

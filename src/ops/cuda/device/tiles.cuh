@@ -197,7 +197,7 @@ void pick_tiles(const LinearArgs& a, Stream stream) {
     using C = TileConfig<128, 2, Planes, Experts, Glu>;
     return start_tiles<C, Multiply<C>>(a, stream);
   }
-  if (rows > 32 && enough(64, 128 * kGroups)) {
+  if (rows > 32 && (rows <= 64 || enough(64, 128 * kGroups))) {
     using C = TileConfig<64, kGroups, Planes, Experts, Glu>;
     return start_tiles<C, Multiply<C>>(a, stream);
   }
