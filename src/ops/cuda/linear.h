@@ -27,6 +27,7 @@ struct LinearArgs {
   bool wide = false;   // x allows 16-byte accesses
   int planes = 0;      // of an f8 x, see QuantiseArgs
   const float* x_scales = nullptr;
+  int split = 1;       // blocks that share a tile's inputs (launch_linear_tiles decides)
   GluArgs glu;
 };
 

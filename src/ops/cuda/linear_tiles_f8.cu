@@ -9,7 +9,7 @@ namespace {
 template <typename C>
 struct MultiplyF8 {
   template <int N>
-  static __device__ __forceinline__ void run(Consumer<C>& c, const TileInfo<C>& info,
+  static __device__ __forceinline__ void run(Consumer<C>& c, const TileInfo<C>& info, int begin, int end,
                                              float (&sum)[C::kGroups][N / 2]) {
     const LinearArgs& a = c.a;
     int scales[C::kGroups][2];  // where those of rows g and g + 8 of each group begin
@@ -25,8 +25,7 @@ struct MultiplyF8 {
 #pragma unroll
       for (int j = 0; j < N / 2; ++j) sum[i][j] = 0;
     }
-    const int blocks = static_cast<int>((a.w.inputs + 127) / 128);
-    for (int block = 0; block < blocks; ++block, c.ring.next()) {
+    for (int block = begin; block < end; ++block, c.ring.next()) {
       const std::uint32_t stage = c.take_stage();
       // Groups at a time, as many as registers hold: while this consumer adds, the other one's products run.
       constexpr int kTogether = C::kGroups * N <= 128 ? C::kGroups : 1;

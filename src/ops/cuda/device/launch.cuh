@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "ops/cuda/cuda_error.h"
 
@@ -20,20 +21,28 @@ __device__ __forceinline__ void begin_kernel() {
   release_next();
 }
 
+// In clusters of `cluster` blocks along x.
 template <typename... Params, typename... Args>
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream, Args&&... args) {
+void launch_clusters(void (*kernel)(Params...), dim3 grid, unsigned cluster, dim3 block, std::size_t shared, cudaStream_t stream,
+                     Args&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
   check_cuda(static_cast<int>(cudaLaunchKernelEx(&config, kernel, Params(args)...)), "launch");
+}
+template <typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream, Args&&... args) {
+  launch_clusters(kernel, grid, 1, block, shared, stream, std::forward<Args>(args)...);
 }
 
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

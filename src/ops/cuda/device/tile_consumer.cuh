@@ -1,6 +1,8 @@
 // A consumer of tiles.cuh: its stages of the ring, and the writing of its sums.
 #pragma once
 
+#include <cooperative_groups.h>
+
 #include <algorithm>
 
 #include "ops/cuda/device/async.cuh"
@@ -41,8 +43,44 @@ struct Consumer {
     return rows_descriptor(stage + C::kWeightBytes + box * C::kBox);
   }
 
+  // Sums of this block's 16 rows over all blocks of the cluster, added in the order of their ranks.
   template <int N>
-  __device__ __forceinline__ void write(const TileInfo<C>& info, float (&sum)[C::kGroups][N / 2]) {
+  __device__ __forceinline__ void add_up(const float (&sum)[C::kGroups][N / 2], int rank,
+                                         float (&own)[C::kGroups][8]) {
+    const auto cluster = cooperative_groups::this_cluster();
+    float4* dump =
+        reinterpret_cast<float4*>(ring_bytes) + threadIdx.x - 128;  // of this thread: every 128 kConsumers-th
+    constexpr int kStep = 128 * kConsumers;
+    asm volatile("bar.sync 3, %0;" ::"n"(kStep) : "memory");  // nobody multiplies from the ring any more
+#pragma unroll
+    for (int i = 0; i < C::kGroups; ++i) {
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j)
+        dump[(i * N / 8 + j) * kStep] =
+            make_float4(sum[i][4 * j], sum[i][4 * j + 1], sum[i][4 * j + 2], sum[i][4 * j + 3]);
+    }
+    cluster.sync();
+#pragma unroll
+    for (int i = 0; i < C::kGroups; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float4 part[C::kSplit], all = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int r = 0; r < C::kSplit; ++r)
+          part[r] = *cluster.map_shared_rank(dump + (i * N / 8 + rank * 2 + j) * kStep, r);
+#pragma unroll
+        for (int r = 0; r < C::kSplit; ++r)
+          all.x += part[r].x, all.y += part[r].y, all.z += part[r].z, all.w += part[r].w;
+        own[i][4 * j] = all.x, own[i][4 * j + 1] = all.y, own[i][4 * j + 2] = all.z,
+                   own[i][4 * j + 3] = all.w;
+      }
+    }
+    cluster.sync();  // nobody leaves while others read
+  }
+
+  // N rows of the tile from row0.
+  template <int N>
+  __device__ __forceinline__ void write(const TileInfo<C>& info, int row0, float (&sum)[C::kGroups][N / 2]) {
 #pragma unroll
     for (int i = 0; i < C::kGroups; ++i) {
       const std::int64_t first = info.output + weight_row<C>(a, group, i), in_expert = first + warp * 16,
@@ -56,18 +94,18 @@ struct Consumer {
 #pragma unroll
       for (int j = 0; j < N / 2; j += 4) {
         const float2 scale =
-            C::kF8 ? *reinterpret_cast<const float2*>(info.scale + j * 2 + 2 * t) : make_float2(1, 1);
+            C::kF8 ? *reinterpret_cast<const float2*>(info.scale + row0 + j * 2 + 2 * t) : make_float2(1, 1);
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
           if constexpr (!C::kF8) asm volatile("" : "+f"(sum[i][j + q]));  // not before the wait
           sum[i][j + q] = sum[i][j + q] * (q % 2 == 0 ? scale.x : scale.y) + bias[q / 2];
         }
       }
-      if constexpr (!C::kGlu) write_group<N>(info, static_cast<int>(first), sum[i]);
+      if constexpr (!C::kGlu) write_group<N>(info, row0, static_cast<int>(first), sum[i]);
     }
     if constexpr (C::kGlu) {
       apply_glu<N>(sum[0], sum[1]);
-      write_group<N>(info, info.output + group * 64, sum[0]);
+      write_group<N>(info, row0, info.output + group * 64, sum[0]);
     }
   }
 
@@ -96,15 +134,16 @@ struct Consumer {
 
   // 64 outputs from n0 of all rows.
   template <int N>
-  __device__ __forceinline__ void write_group(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
+  __device__ __forceinline__ void write_group(const TileInfo<C>& info, int row0, int n0,
+                                              const float (&d)[N / 2]) {
     const bool whole = a.out.elem == kElemBF16 && n0 + 64 <= outputs_of<C>(a) && a.out.stride % 8 == 0 &&
                        reinterpret_cast<std::uintptr_t>(a.out.data) % 16 == 0;
-    whole ? write_rows<N>(info, n0, d) : write_each<N>(info, n0 + warp * 16, d);
+    whole ? write_rows<N>(info.row + row0, n0, d) : write_each<N>(info.row + row0, n0 + warp * 16, d);
   }
 
   // Any output through the warp's staging, as f32.
   template <int N>
-  __device__ __forceinline__ void write_each(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
+  __device__ __forceinline__ void write_each(const int* rows, int n0, const float (&d)[N / 2]) {
     constexpr int kEach = std::min(N, 32);
     float* own = reinterpret_cast<float*>(staging + group * C::kStagingEach + warp * (C::kStagingEach / 4));
     meet();  // the staging is free
@@ -117,7 +156,7 @@ struct Consumer {
       __syncwarp();
 #pragma unroll 1
       for (int r = lane / 16; r < kEach; r += 2) {
-        const int n = n0 + lane % 16, row = info.row[part + r];
+        const int n = n0 + lane % 16, row = rows[part + r];
         if (row >= 0 && n < outputs_of<C>(a)) store(a.out, row, n, own[r * 16 + lane % 16]);
       }
     }
@@ -126,7 +165,7 @@ struct Consumer {
 
   // bf16 through the consumer's staging: whole lines of 128 bytes to each row.
   template <int N>
-  __device__ __forceinline__ void write_rows(const TileInfo<C>& info, int n0, const float (&d)[N / 2]) {
+  __device__ __forceinline__ void write_rows(const int* rows, int n0, const float (&d)[N / 2]) {
     std::uint8_t* own = staging + group * C::kStagingEach;
 #pragma unroll
     for (int part = 0; part < N; part += 64) {
@@ -148,7 +187,7 @@ struct Consumer {
 #pragma unroll
       for (int j = 0; j < kTurns; ++j) {
         const int r = j * 16 + warp * 4 + lane / 8;
-        row[j] = part + j * 16 < N ? info.row[part + r] : -1;
+        row[j] = part + j * 16 < N ? rows[part + r] : -1;
         q[j] = *reinterpret_cast<const uint4*>(own + r * C::kStagingRow + lane % 8 * 16);
       }
 #pragma unroll

@@ -38,6 +38,8 @@ struct TileConfig {
   // that. f8: the kernel before has made the planes.
   static constexpr bool kEarly = kF8 || !kExperts;
   static constexpr int kWidthStep = kRows == 32 ? 16 : 32;
+  // Blocks of a cluster that may share the inputs of a tile, where tiles are few; each writes 16 of its rows.
+  static constexpr int kSplit = kExperts || kRows > 64 ? 1 : kRows / 16;
 };
 
 // Where a tile lies: rows [row, end) of x; experts: entries of the order.
@@ -74,19 +76,27 @@ __device__ __forceinline__ std::int64_t weight_row(const LinearArgs& a, int cons
   return C::kGlu ? consumer * 64 + i * a.glu.outputs : (consumer * C::kGroups + i) * 64;
 }
 
-// Tiles in the order in which blocks take them. Experts: whole tiles first, so that the cheap ones fill the
-// end.
+// Tiles in the order in which blocks take them, and the stages [begin, end) of each that are this block's.
+// Experts: whole tiles first, so that the cheap ones fill the end.
 template <typename C>
 struct Schedule {
   const LinearArgs& a;
   const int *whole_before, *rest_before;
   int output_tiles, whole, total;
+  int first, step, rank, begin, end;
 
   __device__ Schedule(const LinearArgs& args, TileShared<C>& s)
       : a(args),
         whole_before(s.whole_before),
         rest_before(s.rest_before),
         output_tiles(static_cast<int>(ceil_div(outputs_of<C>(args), std::int64_t{C::kOutputs}))) {
+    const int split = C::kSplit > 1 ? a.split : 1,
+              stages = static_cast<int>(ceil_div(a.w.inputs, std::int64_t{C::kInputs}));
+    first = static_cast<int>(blockIdx.x) / split;
+    step = static_cast<int>(gridDim.x) / split;
+    rank = static_cast<int>(blockIdx.x) % split;
+    begin = stages * rank / split;
+    end = stages * (rank + 1) / split;
     if constexpr (C::kExperts) {
       count_tiles(a.first, a.w.experts, s.whole_before, [](int entries) { return entries / C::kRows; });
       count_tiles(a.first, a.w.experts, s.rest_before,

@@ -18,7 +18,6 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
                                         TileShared<C>& s) {
   const int thread = threadIdx.x % 128;
   if (thread >= C::kProducers) return;
-  const int blocks = static_cast<int>(ceil_div(a.w.inputs, std::int64_t{C::kInputs}));
   const auto copy_weights = [&](const TilePlace& p, int block, int stage) {
     barrier_expect(s.full + stage, C::kExperts ? C::kWeightBytes : C::kStageBytes);
 #pragma unroll
@@ -32,15 +31,16 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
   };
   int early = 0;  // stages whose weights are under way
   if constexpr (C::kEarly) {
-    if (thread == 0 && static_cast<int>(blockIdx.x) < schedule.total) {
-      const TilePlace p = schedule(blockIdx.x);
-      for (; early < min(C::kStages, blocks); ++early) copy_weights(p, early, early);
+    if (thread == 0 && schedule.first < schedule.total) {
+      const TilePlace p = schedule(schedule.first);
+      for (; early < min(C::kStages, schedule.end - schedule.begin); ++early)
+        copy_weights(p, schedule.begin + early, early);
     }
     begin_kernel();
   }
   Ring<C::kStages> ring;
   Ring<2> slot;
-  for (int tile = blockIdx.x; tile < schedule.total; tile += gridDim.x, slot.next()) {
+  for (int tile = schedule.first; tile < schedule.total; tile += schedule.step, slot.next()) {
     const TilePlace p = schedule(tile);
     const int count = static_cast<int>(p.end - p.row),
               width = (count + C::kWidthStep - 1) / C::kWidthStep * C::kWidthStep;
@@ -55,7 +55,7 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
         from[j] = static_cast<unsigned>(row * (a.x.stride * kBytes / 16) + thread % 8);
       }
     }
-    for (int block = 0; block < blocks; ++block, ring.next()) {
+    for (int block = schedule.begin; block < schedule.end; ++block, ring.next()) {
       barrier_wait(s.empty + ring.stage, ring.parity ^ 1);
       std::uint8_t* boxes = ring_bytes + ring.stage * C::kStageBytes + C::kWeightBytes;
       if (thread == 0) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
         }
         barrier_arrive_copies(s.full + ring.stage);
       }
-      if (block > 0) continue;
+      if (block > schedule.begin) continue;
       barrier_wait(s.info_empty + slot.stage, slot.parity ^ 1);
       TileInfo<C>& info = s.info[slot.stage];
 #pragma unroll
@@ -113,7 +113,8 @@ __device__ __forceinline__ void with_width(int width, F&& f) {
   f(std::integral_constant<int, C::kWidthStep>{});
 }
 
-// Multiply::run<N>(consumer, info, sum): the sums over k of a tile of N rows, its stages taken and released.
+// Multiply::run<N>(consumer, info, begin, end, sum): the sums over stages [begin, end) of a tile of N rows,
+// each taken and released.
 template <typename C, typename Multiply>
 __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
     tiles_kernel(LinearArgs a, const __grid_constant__ TensorMap weights,
@@ -145,14 +146,21 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
     if constexpr (C::kEarly) begin_kernel();
     Consumer<C> c(a, s, ring_bytes, ring_bytes + C::kStages * C::kStageBytes);
     Ring<2> slot;
-    for (int tile = blockIdx.x; tile < schedule.total; tile += gridDim.x, slot.next()) {
+    for (int tile = schedule.first; tile < schedule.total; tile += schedule.step, slot.next()) {
       barrier_wait(s.info_full + slot.stage, slot.parity);
       const TileInfo<C>& info = s.info[slot.stage];
       with_width<C>(info.width, [&](auto width) {
         constexpr int N = decltype(width)::value;
         float sum[C::kGroups][N / 2];
-        Multiply::template run<N>(c, info, sum);
-        c.template write<N>(info, sum);
+        Multiply::template run<N>(c, info, schedule.begin, schedule.end, sum);
+        if constexpr (C::kSplit > 1 && N == C::kRows) {
+          if (a.split > 1) {
+            float own[C::kGroups][8];
+            c.template add_up<N>(sum, schedule.rank, own);
+            return c.template write<16>(info, schedule.rank * 16, own);
+          }
+        }
+        c.template write<N>(info, 0, sum);
       });
       __syncwarp();
       if (c.lane == 0) barrier_arrive(s.info_empty + slot.stage);
@@ -177,8 +185,13 @@ void start_tiles(const LinearArgs& a, Stream stream) {
   const std::int64_t most = (ceil_div(a.rows, std::int64_t{C::kRows}) +
                              (C::kExperts ? std::min<std::int64_t>(a.w.experts, a.rows) : 0)) *
                             output_tiles;
-  launch(kernel, static_cast<unsigned>(std::min<std::int64_t>(most, a.processors)), 128 * (kConsumers + 1),
-         C::kShared, stream, a, weights, rows);
+  LinearArgs args = a;
+  if (C::kSplit > 1 && a.rows <= C::kRows && a.rows > C::kRows - C::kWidthStep &&
+      a.w.inputs > (C::kSplit - 1) * C::kInputs && most * C::kSplit <= a.processors)
+    args.split = C::kSplit;
+  launch_clusters(kernel, static_cast<unsigned>(std::min<std::int64_t>(most * args.split, a.processors)),
+                  static_cast<unsigned>(args.split), 128 * (kConsumers + 1), C::kShared, stream, args,
+                  weights, rows);
 }
 
 // Picks tiles for f8 weights and `Planes` planes of x, or (0) bf16: the largest that rows fill (an expert
