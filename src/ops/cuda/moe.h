@@ -5,7 +5,7 @@
 
 namespace strata::cuda {
 
-constexpr int kMoeRows = 16, kMoeEntries = 128;  // at most
+constexpr int kMoeRows = 8, kMoeEntries = 64;  // at most; beyond it tiles of the tensor cores are quicker
 
 // See MoeArgs of ops/ops.h. bf16 x, hidden and shared_hidden with rows of 16-byte pieces; weights all bf16 or
 // all f8.
