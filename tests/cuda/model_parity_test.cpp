@@ -52,6 +52,10 @@ std::vector<std::int64_t> exact_outputs(const std::string& name) {
 std::set<std::size_t> differing_rows(const ModelRun& got, const ModelRun& want, int& choices,
                                      std::string& names) {
   std::set<std::size_t> rows;
+  if (got.chosen.size() != want.chosen.size()) {
+    ADD_FAILURE() << got.chosen.size() << " choices recorded, " << want.chosen.size() << " made";
+    return rows;
+  }
   const std::vector<bool> padding = padding_rows();
   const std::vector<Step> steps = model_steps();
   const std::size_t routers = want.chosen.size() / want.streams.size();

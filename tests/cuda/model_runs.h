@@ -27,6 +27,7 @@ class RecordingCudaOps final : public CudaOps {
   float attention_factor = 1;  // attention's outputs are so many times what they should be
 
   Routing route(const RouteArgs& args, int k) override;
+  void moe(const MoeArgs& args) override { Ops::moe(args); }  // op by op: choices are seen and set in route
   void attention(const AttentionArgs& args, const Batch& batch) override;
 };
 

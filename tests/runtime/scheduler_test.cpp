@@ -167,7 +167,8 @@ std::vector<Outcome> simulate(int requests, double rate, const Costs& cost, Resi
       now = all[static_cast<std::size_t>(next)].arrived;
       continue;
     }
-    scheduler.plan(Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9))), measured.limit(), kNoDrafts, plan);
+    const auto decoding = std::count_if(scheduler.running().begin(), scheduler.running().end(), [](const Sequence* s) { return s->remaining() == 1; });
+    scheduler.plan(Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9))), measured.limit(static_cast<int>(decoding)), kNoDrafts, plan);
     int decodes = 0, prefill_rows = 0;
     for (const Run& r : plan.runs) (r.sequence->remaining() == 1 ? decodes : prefill_rows) += r.rows;
     const double seconds = cost.fixed + cost.decode * decodes + cost.prefill * prefill_rows;

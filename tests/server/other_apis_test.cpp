@@ -56,7 +56,7 @@ TEST_F(CompletionsTest, StreamsTheSameTextForEveryPromptAndChoice) {
     tokens[choice["index"].get<int>()] += choice["logprobs"]["tokens"].size();
   }
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(text[i], whole.json["choices"][static_cast<std::size_t>(i)]["text"]);
+    EXPECT_EQ(text[i], whole.json["choices"][static_cast<std::size_t>(i)]["text"].get<std::string>());
     EXPECT_EQ(tokens[i], whole.json["choices"][static_cast<std::size_t>(i)]["logprobs"]["tokens"].size());
   }
 }
