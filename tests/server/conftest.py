@@ -16,12 +16,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def pytest_addoption(parser):
     parser.addoption("--strata", default=str(ROOT / "build/cpu/src/cli/strata"), help="the program to test")
+    parser.addoption("--patience", type=float, default=1, help="how many times as long an answer may take, of a program slowed by a sanitizer")
     parser.addoption("--soak-requests", type=int, default=2000, help="requests of the soak test")
     parser.addoption("--eval-cases", type=int, default=576, help="conversations of the evaluation test")
 
 
+def pytest_configure(config):
+    Server.patience = config.getoption("--patience")
+
+
 class Server:
     """One process on a free port. The address is read from what it says when it is ready."""
+
+    patience = 1
 
     def __init__(self, program, *flags, port=0):
         self.process = subprocess.Popen([program, "serve", "--port", str(port), *map(str, flags)], stdout=subprocess.PIPE,
@@ -36,7 +43,7 @@ class Server:
             self.reader.join(5)
             raise RuntimeError(f"the server did not start: {line}{''.join(self.errors)}")
         self.url = found.group(1)
-        self.http = httpx.Client(base_url=self.url, timeout=120)
+        self.http = httpx.Client(base_url=self.url, timeout=120 * self.patience)
 
     def metrics(self):
         out = {}
@@ -48,7 +55,7 @@ class Server:
 
     def idle(self, seconds=20):
         """Waits until nothing runs, waits or is held; the metrics then."""
-        deadline = time.time() + seconds
+        deadline = time.time() + seconds * self.patience
         while True:
             m = self.metrics()
             busy = {k: v for k, v in m.items() if v and k in (

@@ -14,7 +14,7 @@ from conftest import LONG, Server, conversations, raw, tool_conversation
 
 def wait_for(server, reached):
     """Waits until the metrics are as they should be; the metrics then."""
-    deadline = time.time() + 60
+    deadline = time.time() + 60 * server.patience
     while not reached(m := server.metrics()):
         assert time.time() < deadline, m
         time.sleep(0.01)
