@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <string_view>
 
 #include "ops/cuda/make_cuda_ops.h"
 #include "ops/cuda/stream.h"
@@ -81,7 +82,9 @@ class CudaOps : public Ops {
  private:
   void run_lora(cuda::LoraArgs& args, const LoraTable& table, const Tensor& adapters, std::int64_t rows);
   void product(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
-  cuda::LinearArgs arguments(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu = nullptr) const;
+  // Of a product with `rows` rows of out, as `op` names them in errors.
+  cuda::LinearArgs arguments(std::string_view op, Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu,
+                             std::int64_t rows) const;
   void expert_product(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
   void fill_dummy(const Weight& w, std::int64_t inputs);
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kStreamRows = 16;
 
 bool on_tensor_cores(const cuda::LinearArgs& a) {
-  return a.wide && a.x.elem == cuda::kElemBF16 && (a.w.data.elem == cuda::kElemBF16 || a.w.data.elem == cuda::kElemF8);
+  return cuda::wide(a.x, a.w.inputs) && a.x.elem == cuda::kElemBF16 && (a.w.data.elem == cuda::kElemBF16 || a.w.data.elem == cuda::kElemF8);
 }
 
 // `args` with the rows of x, `rows` of them, as f8 planes made of scratch memory.
@@ -88,8 +88,8 @@ void CudaOps::product(Tensor out, Tensor x, const Weight& w, Tensor bias, const 
     const Weight &above = w.parts[0], &below = w.parts[1];
     if (w.parts.size() == 2 && x.rows() <= kStreamRows && above.dtype == DType::kF8E4M3 && below.dtype == DType::kBF16) {
       const std::int64_t n = above.outputs();
-      const cuda::LinearArgs first = arguments(out.columns(0, n), x, above, part_bias(0, above)),
-                             second = arguments(out.columns(n, below.outputs()), x, below, part_bias(n, below));
+      const cuda::LinearArgs first = arguments("linear", out.columns(0, n), x, above, part_bias(0, above), nullptr, x.rows()),
+                             second = arguments("linear", out.columns(n, below.outputs()), x, below, part_bias(n, below), nullptr, x.rows());
       if (on_tensor_cores(first)) return cuda::launch_linear_pair(first, second, stream_);
     }
     std::int64_t at = 0;
@@ -99,19 +99,19 @@ void CudaOps::product(Tensor out, Tensor x, const Weight& w, Tensor bias, const 
     }
     return;
   }
-  run(arguments(out, x, w, bias, glu), x.rows(), arena(), stream_);
+  run(arguments("linear", out, x, w, bias, glu, x.rows()), x.rows(), arena(), stream_);
 }
 
-cuda::LinearArgs CudaOps::arguments(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu) const {
+cuda::LinearArgs CudaOps::arguments(std::string_view op, Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu,
+                                    std::int64_t rows) const {
   cuda::LinearArgs args;
-  args.w = cuda::weight_of("linear", w);
-  args.rows = x.rows();
-  args.x = cuda::rows_of("linear", "x", x, args.rows, args.w.inputs);
+  args.w = cuda::weight_of(op, w);
+  args.rows = rows;
+  args.x = cuda::rows_of(op, "x", x, x.rows(), args.w.inputs);
   if (glu != nullptr) args.glu = *glu;
-  args.out = cuda::rows_of("linear", "out", out, args.rows, glu != nullptr ? glu->outputs : args.w.outputs);
-  args.bias = cuda::vector_of("linear", "bias", bias, args.w.outputs, true);
+  args.out = cuda::rows_of(op, "out", out, rows, glu != nullptr ? glu->outputs : args.w.outputs);
+  args.bias = cuda::vector_of(op, "bias", bias, std::max(args.w.experts, 1) * args.w.outputs, true);
   args.processors = processors_;
-  args.wide = cuda::wide(args.x, args.w.inputs);
   args.planes = options_.f8_activations ? 1 : 2;
   return args;
 }
@@ -121,20 +121,11 @@ void CudaOps::expert_product(Tensor out, Tensor x, const Routing& routing, const
   STRATA_CHECK(experts > 0, "expert_linear: weight {} has no experts", w.shape.to_string());
   cuda::check_extent("expert_linear", "experts of the routing", routing.first.elements() - 1, experts);
   STRATA_CHECK(x.rows() == rows || x.rows() == entries, "expert_linear: rows of x {}, routing {} or {}", x.rows(), rows, entries);
-  cuda::LinearArgs args;
-  args.w = cuda::weight_of("expert_linear", w);
-  args.rows = entries;
-  args.x = cuda::rows_of("expert_linear", "x", x, x.rows(), args.w.inputs);
-  if (glu != nullptr) args.glu = *glu;
-  args.out = cuda::rows_of("expert_linear", "out", out, entries, glu != nullptr ? glu->outputs : args.w.outputs);
-  args.bias = cuda::vector_of("expert_linear", "bias", bias, experts * args.w.outputs, true);
+  cuda::LinearArgs args = arguments("expert_linear", out, x, w, bias, glu, entries);
   args.order = cuda::ints_of("expert_linear", "order", routing.order);
   args.first = cuda::ints_of("expert_linear", "first", routing.first);
   args.divisor = x.rows() == entries ? 1 : static_cast<int>(routing.expert.row_size());
   args.longest = static_cast<int>(rows);
-  args.processors = processors_;
-  args.wide = cuda::wide(args.x, args.w.inputs);
-  args.planes = options_.f8_activations ? 1 : 2;
   run(args, x.rows(), arena(), stream_);
 }
 

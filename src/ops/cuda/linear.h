@@ -24,7 +24,6 @@ struct LinearArgs {
   int divisor = 1;
   int longest = 0;     // most entries an expert can have
   int processors = 132;
-  bool wide = false;   // x allows 16-byte accesses
   int planes = 0;      // of an f8 x, see QuantiseArgs
   const float* x_scales = nullptr;
   int split = 1;       // blocks that share a tile's inputs (launch_linear_tiles decides)

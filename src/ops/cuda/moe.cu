@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kInWarps = 8, kInOutputs = 8;  // a tile of 16: gate rows, then up rows of as many outputs
 constexpr int kDownWarps = 12, kDownOutputs = 16;
-constexpr int blocks_each(int mt, bool f8) { return f8 && mt == 1 ? 3 : 2; }  // of in_kernel on a processor
+constexpr int blocks_each(bool f8) { return f8 ? 3 : 2; }  // of in_kernel on a processor
+static_assert(kMoeRows == 8);           // the columns of one product
 constexpr int kMostStaged = 64 * 1024;  // bytes of activations in shared memory
 
 extern __shared__ __align__(16) std::uint8_t moe_shared[];
@@ -21,12 +22,12 @@ extern __shared__ __align__(16) std::uint8_t moe_shared[];
 // The blocks (., y) of entry y (of the shared expert: the first) serve all rows that chose its expert, if no
 // earlier entry has the same; column r of a product is row r of x. A block goes through tiles of outputs,
 // `staged`: with x in shared memory.
-template <int MT, bool F8>
-__global__ void __launch_bounds__(kInWarps * 32, blocks_each(MT, F8)) in_kernel(MoeView a, bool staged) {
+template <bool F8>
+__global__ void __launch_bounds__(kInWarps * 32, blocks_each(F8)) in_kernel(MoeView a, bool staged) {
   using C = StreamChunk<F8>;
   constexpr int kTogether = F8 ? 2 : 4, kTurn = kInWarps * C::kInputs, kNobody = -1;
-  __shared__ float parts[kInWarps][8 * MT][20];
-  __shared__ int rows_out[8 * MT];  // row of hidden that takes column r
+  __shared__ float parts[kInWarps][kMoeRows][20];
+  __shared__ int rows_out[kMoeRows];  // row of hidden that takes column r
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int k = a.route.k, entries = a.route.rows * k,
             entry = static_cast<int>(blockIdx.y) - (a.shared_in.outputs > 0 ? 1 : 0);
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kInWarps * 32, blocks_each(MT, F8)) in_kernel(
     for (int c = 0; c < kTogether; ++c) load(c, 0);
   };
   if (shared) begin();  // depends on no earlier kernel
-  if (warp == 0 && lane < 8 * MT) rows_out[lane] = shared && lane < a.route.rows ? lane : kNobody;
+  if (warp == 0 && lane < kMoeRows) rows_out[lane] = shared && lane < a.route.rows ? lane : kNobody;
   __syncwarp();
   begin_kernel();
   if (n0 >= outputs) return;
@@ -79,18 +80,13 @@ __global__ void __launch_bounds__(kInWarps * 32, blocks_each(MT, F8)) in_kernel(
     }
     __syncthreads();
   }
-  const __nv_bfloat16* x[MT];
-#pragma unroll
-  for (int m = 0; m < MT; ++m) {
-    const int r = m * 8 + g;
-    x[m] = rows_out[r] == kNobody ? nullptr
-           : staged               ? reinterpret_cast<const __nv_bfloat16*>(moe_shared + r * pitch)
-                                  : all_x + r * a.x.stride;
-  }
+  const __nv_bfloat16* const x[1] = {rows_out[g] == kNobody ? nullptr
+                                     : staged ? reinterpret_cast<const __nv_bfloat16*>(moe_shared + g * pitch)
+                                              : all_x + g * a.x.stride};
   const float* bias = shared ? a.shared_in_bias : a.in_bias;
   while (n0 < outputs) {
     const int tile = n0;
-    float sum[1][MT][4] = {};
+    float sum[1][1][4] = {};
     for (int k0 = 0; k0 < inputs; k0 += kTogether * kTurn) {
       const bool last = k0 + kTogether * kTurn >= inputs;
       if (last) n0 += step;
@@ -104,12 +100,9 @@ __global__ void __launch_bounds__(kInWarps * 32, blocks_each(MT, F8)) in_kernel(
       }
     }
 #pragma unroll
-    for (int m = 0; m < MT; ++m) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) parts[warp][m * 8 + 2 * t + j % 2][g + j / 2 * 8] = sum[0][m][j];
-    }
+    for (int j = 0; j < 4; ++j) parts[warp][2 * t + j % 2][g + j / 2 * 8] = sum[0][0][j];
     __syncthreads();
-    for (int j = static_cast<int>(threadIdx.x); j < 8 * MT * kInOutputs; j += kInWarps * 32) {
+    for (int j = static_cast<int>(threadIdx.x); j < kMoeRows * kInOutputs; j += kInWarps * 32) {
       const int n = j % kInOutputs, r = j / kInOutputs, to = rows_out[r];
       if (to == kNobody || tile + n >= outputs) continue;
       const auto add_up = [&](int up) {
@@ -216,14 +209,14 @@ void launch_staged(dim3 grid, int threads, std::int64_t bytes, const MoeView& a,
          a, staged);
 }
 
-template <int MT, bool F8>
+template <bool F8>
 void start(const MoeView& a, Stream stream) {
   const int entries = a.route.rows * a.route.k + (a.shared_in.outputs > 0 ? 1 : 0);
   const int tiles =
       static_cast<int>(ceil_div(std::max(a.in.outputs, a.shared_in.outputs) / 2, std::int64_t{kInOutputs}));
-  const int slots = a.processors * blocks_each(MT, F8),
+  const int slots = a.processors * blocks_each(F8),
             each = std::clamp(entries * tiles / (2 * slots), 1, 4);  // tiles of a block
-  launch_staged<in_kernel<MT, F8>>(
+  launch_staged<in_kernel<F8>>(
       dim3(static_cast<unsigned>(ceil_div(tiles, each)), static_cast<unsigned>(entries)), kInWarps * 32,
       a.route.rows * staged_pitch(static_cast<int>(a.in.inputs), F8), a, stream);
   launch_staged<down_kernel<F8>>(
@@ -235,9 +228,7 @@ void start(const MoeView& a, Stream stream) {
 }  // namespace
 
 void launch_moe_few(const MoeView& args, Stream stream) {
-  const bool f8 = args.in.data.elem == kElemF8;
-  if (args.route.rows <= 8) return f8 ? start<1, true>(args, stream) : start<1, false>(args, stream);
-  f8 ? start<2, true>(args, stream) : start<2, false>(args, stream);
+  args.in.data.elem == kElemF8 ? start<true>(args, stream) : start<false>(args, stream);
 }
 
 }  // namespace strata::cuda
