@@ -36,11 +36,15 @@ function(strata_library name)
   endif()
 endfunction()
 
-# strata_time_limit(SECONDS test...): five times as long where a sanitizer slows the program.
+# How many times as long as usual tests wait: sanitizers slow the program.
+set(STRATA_PATIENCE 1)
+if(STRATA_SANITIZE)
+  set(STRATA_PATIENCE 5)
+endif()
+
+# strata_time_limit(SECONDS test...)
 function(strata_time_limit seconds)
-  if(STRATA_SANITIZE)
-    math(EXPR seconds "${seconds} * 5")
-  endif()
+  math(EXPR seconds "${seconds} * ${STRATA_PATIENCE}")
   set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds})
 endfunction()
 
