@@ -15,6 +15,7 @@ namespace cuda {
 struct LoraArgs;
 struct GluArgs;
 struct LinearArgs;
+struct RouteView;
 }
 
 // One thread drives it. Every op only enqueues kernels on stream(): none allocates (once the arena has grown), waits, or
@@ -86,6 +87,7 @@ class CudaOps : public Ops {
   cuda::LinearArgs arguments(std::string_view op, Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu,
                              std::int64_t rows) const;
   void expert_product(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
+  bool route_at_once(const MoeArgs& args, const cuda::RouteView& route);
   void fill_dummy(const Weight& w, std::int64_t inputs);
 
   CudaOptions options_;
@@ -93,6 +95,7 @@ class CudaOps : public Ops {
   cuda::Stream stream_ = nullptr;
   int processors_ = 0;
   StepCounters counters_;
+  Buffer arrived_;              // counts blocks of a kernel that are done; zero between kernels
   std::deque<Buffer> vectors_;  // what load_vector handed out
 };
 

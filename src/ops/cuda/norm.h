@@ -3,6 +3,10 @@
 
 #include "ops/cuda/views.h"
 
+namespace strata {
+struct AddNorm;
+}
+
 namespace strata::cuda {
 
 struct NormArgs {
@@ -13,6 +17,7 @@ struct NormArgs {
   float scale = 1, eps = 0;
   bool wide = false;
 };
+NormArgs norm_of(const AddNorm& norm);  // checks it
 void launch_norm(const NormArgs& args, Stream stream);
 
 struct GatedNormView {
