@@ -1,9 +1,11 @@
 // Launches of linear and expert_linear: products of rows with a matrix, or with the matrices of their experts.
 #pragma once
 
-#include "ops/cuda/views.h"
+#include "ops/cuda/norm.h"
 
 namespace strata::cuda {
+
+constexpr std::int64_t kStreamRows = 16;  // at most for launch_linear_stream()
 
 // A GLU of the product: w holds `outputs` gate rows, then as many up rows; out [., outputs] = activation(gate) * up.
 struct GluArgs {
@@ -25,6 +27,7 @@ struct LinearArgs {
   int longest = 0;     // most entries an expert can have
   int processors = 132;
   int planes = 0;      // of an f8 x, see QuantiseArgs
+  Rows x_planes;       // of all rows of x; null = not made yet
   const float* x_scales = nullptr;
   int split = 1;       // blocks that share a tile's inputs (launch_linear_tiles decides)
   GluArgs glu;

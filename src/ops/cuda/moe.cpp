@@ -1,4 +1,5 @@
-// moe for few rows: a launch up to the choice, two after it; op by op otherwise.
+// moe for few rows: a launch up to the choice, two after it; otherwise op by op, but that the norm makes the f8
+// planes of its output.
 #include "ops/cuda/moe.h"
 
 #include "ops/cuda/cuda_ops.h"
@@ -53,7 +54,13 @@ void CudaOps::moe(const MoeArgs& a) {
   const std::int64_t rows = a.x.rows(), D = a.x.row_size(), E = a.route.logits.row_size(),
                      F = a.down->inputs();
   if (rows == 0) return;
-  if (!suits_few(a, rows) || !cuda::wide(cuda::rows_of("moe", "x", a.x, rows, D), D)) return Ops::moe(a);
+  if (!suits_few(a, rows) || !cuda::wide(cuda::rows_of("moe", "x", a.x, rows, D), D)) {
+    if (a.in->dtype != DType::kF8E4M3) return Ops::moe(a);
+    MoeArgs normed = a;
+    normed.norm = {};
+    const NormInPlanes planes(*this, a.norm);  // serves the shared expert too
+    return Ops::moe(normed);
+  }
   const Scratch scratch(arena());
   cuda::MoeView view;
   view.out = cuda::rows_of("moe", "out", a.out, rows, D);
