@@ -17,6 +17,9 @@ struct LoraArgs;
 struct GluArgs;
 struct LinearArgs;
 }
+namespace cpu {
+class MatrixRows;
+}
 
 // One thread drives it. Every op only enqueues kernels on stream(): none allocates (once the arena has grown), waits, or
 // looks at device data, so a step can be captured into a graph. Kernel geometry depends on BatchShape and static sizes
@@ -107,6 +110,7 @@ class CudaOps : public Ops {
   cuda::LinearArgs arguments(std::string_view op, Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu,
                              std::int64_t rows) const;
   void expert_product(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
+  void load_four_bit(Weight& w, const cpu::MatrixRows& rows);
   void fill_dummy(const Weight& w, std::int64_t inputs);
 
   CudaOptions options_;

@@ -35,10 +35,13 @@ struct LinearArgs {
 
 // Any element types, any sizes, no GLU: the plain form.
 void launch_linear_plain(const LinearArgs& args, Stream stream);
-// bf16 `wide` x, bf16 or f8 weights: weights streamed once through the tensor cores, for at most 16 rows.
+// bf16 `wide` x, bf16, f8 or 4-bit weights: weights streamed once through the tensor cores, for at most 16 rows.
 void launch_linear_stream(const LinearArgs& args, Stream stream);
-// An f8 and a bf16 matrix with at most 16 rows of the same `wide` x, no GLU, in one launch.
-void launch_linear_pair(const LinearArgs& f8, const LinearArgs& bf16, Stream stream);
+// An f8 or 4-bit and a bf16 matrix with at most 16 rows of the same `wide` x, no GLU, in one launch.
+void launch_linear_pair(const LinearArgs& narrow, const LinearArgs& bf16, Stream stream);
+// What the two call for 4-bit weights.
+void launch_linear_stream_four_bit(const LinearArgs& args, Stream stream);
+void launch_linear_pair_four_bit(const LinearArgs& narrow, const LinearArgs& bf16, Stream stream);
 // For many rows: bf16 weights, `wide` bf16 x; or f8 weights, x in planes.
 void launch_linear_tiles(const LinearArgs& args, Stream stream);
 void launch_linear_tiles_f8(const LinearArgs& args, Stream stream);

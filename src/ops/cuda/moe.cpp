@@ -3,6 +3,7 @@
 #include "ops/cuda/moe.h"
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/four_bit_pack.h"
 #include "ops/cuda/op_checks.h"
 #include "ops/cuda/router.h"
 #include "ops/cuda/weight_view.h"
@@ -14,7 +15,7 @@ bool suits_few(const MoeArgs& a, std::int64_t rows) {
   if (rows > cuda::kMoeRows || rows * a.k > cuda::kMoeEntries) return false;
   const DType type = a.in->dtype;
   if (a.x.dtype() != DType::kBF16 || a.out.dtype() != DType::kBF16 ||
-      (type != DType::kBF16 && type != DType::kF8E4M3))
+      (type != DType::kBF16 && type != DType::kF8E4M3 && !cuda::is_four_bit_type(type)))
     return false;
   const auto suits = [&](const Weight& w) { return w.parts.empty() && w.dtype == type; };
   // Rows of hidden must be of 16-byte pieces, those of x are looked at below.
