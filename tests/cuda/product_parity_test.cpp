@@ -349,7 +349,47 @@ TEST_P(ProductParity, Moe) {
   }
 }
 
-// The norm makes the f8 planes of its output, for all products that take it: the same as made after it, bit for bit.
+// The norm within the product: weights of one type, or f8 ones above bf16 ones; more and fewer tiles than blocks; and sizes
+// that are done one after the other.
+TEST_P(ProductParity, NormLinear) {
+  struct Case {
+    int rows, upper, lower, inputs;
+    DType upper_type;
+    bool delta, bias;
+  };
+  unsigned seed = 9000;
+  for (const Case& c : {Case{1, 384, 33, 2048, DType::kF8E4M3, true, false}, {1, 7424, 5, 136, DType::kF8E4M3, true, true},
+                        {2, 128, 64, 264, DType::kF8E4M3, false, true}, {2, 9001, 0, 72, DType::kF8E4M3, true, false},
+                        {1, 300, 0, 2048, DType::kBF16, true, true}, {2, 4500, 0, 1000, DType::kBF16, true, false},
+                        {2, 1, 0, 8, DType::kBF16, false, false}, {3, 100, 7, 264, DType::kF8E4M3, true, true},
+                        {1, 100, 0, 2056, DType::kBF16, true, true}, {2, 40, 0, 37, DType::kBF16, true, false}}) {
+    Matrix m = random_weights(c.upper_type, {c.upper}, c.inputs, seed += 10);
+    if (c.lower > 0) {
+      Matrix below = random_weights(DType::kBF16, {c.lower}, c.inputs, seed + 1);
+      m.matrix.pieces.push_back(below.matrix.pieces[0]);
+      m.owned.push_back(std::move(below.owned[0]));
+    }
+    const int outputs = c.upper + c.lower;
+    const WeightPair w = weight(m.matrix);
+    const Pair stream = both(random_tensor({c.rows, c.inputs + 8}, seed + 2, 3), DType::kF32), delta = activations({c.rows, c.inputs}, seed + 3),
+               norm = vector(c.inputs, seed + 4, 0.2F, 1), bias = vector(outputs, seed + 5), normed = poisoned({c.rows, c.inputs}),
+               out = poisoned({c.rows, outputs + 3});
+    const auto run = [&](Ops& ops, auto side) {
+      ops.norm_linear(side(out).columns(0, outputs),
+                      {.out = side(normed), .x = side(stream).columns(0, c.inputs), .delta = c.delta ? side(delta) : Tensor(), .scale = 0.5F,
+                       .weight = side(norm), .eps = 1e-5F},
+                      side(w), c.bias ? side(bias) : Tensor());
+    };
+    run(cpu(), [](const auto& p) -> const auto& { return p.cpu; });
+    run(gpu(), [](const auto& p) -> const auto& { return p.gpu; });
+    const std::string what = std::string(name(c.upper_type)) + " " + std::to_string(c.rows) + "x" + std::to_string(outputs) + "x" + std::to_string(c.inputs);
+    EXPECT_LT(distance(stream), 1e-6) << what;
+    EXPECT_LT(distance(normed), tolerance()) << what;
+    EXPECT_LT(distance(out), tolerance()) << what;
+  }
+}
+
+// With more rows the norm makes the f8 planes of its output, for all products that take it: the same as made after it, bit for bit.
 TEST_P(ProductParity, PlanesOfTheNorm) {
   if (!bf16()) GTEST_SKIP() << "f32 activations are never split";
   unsigned seed = 9500;
