@@ -59,6 +59,14 @@ class Bench {
     return b.view(dtype, shape);
   }
   Weight weight(DType dtype, const Shape& shape) {
+    if (info(dtype).block_elements > 1) {
+      HostMatrix matrix;  // nothing behind it
+      matrix.experts = shape.rank() == 3 ? static_cast<int>(shape[0]) : 0;
+      matrix.pieces.push_back({Tensor(reinterpret_cast<std::byte*>(64), dtype, {shape.elements() / shape[-1], shape[-1]}), {}, false});
+      Weight w = maker_.load(matrix, {});
+      maker_.synchronize();
+      return w;
+    }
     Weight w;
     w.dtype = dtype;
     w.shape = shape;
@@ -120,18 +128,19 @@ class Bench {
 
  private:
   std::vector<std::string> wanted_;
-  CudaOps ops_;
+  CudaOps ops_, maker_{CudaOptions{.dummy_weights = true}};
   cuda::BatchUpload upload_;
   Buffer noise_;
   std::deque<Buffer> kept_;
 };
 
-std::string type_name(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "f8"; }
+std::string type_name(DType dtype) { return dtype == DType::kF8E4M3 ? "f8" : std::string(name(dtype)); }
+double bytes_each(DType dtype) { return static_cast<double>(info(dtype).block_bytes) / info(dtype).block_elements; }
 
 void bench_linear(Bench& b, DType dtype, int rows, int inputs, int outputs) {
   const std::string name = fmt::format("linear {} m={} {}->{}", type_name(dtype), rows, inputs, outputs);
   if (!b.wanted(name)) return;
-  const double weights = static_cast<double>(outputs) * inputs * (dtype == DType::kBF16 ? 2 : 1);
+  const double weights = static_cast<double>(outputs) * inputs * bytes_each(dtype);
   const int turns = rows <= 256 ? Bench::turns(weights) : 2;
   std::vector<Weight> w;
   for (int i = 0; i < turns; ++i) w.push_back(b.weight(dtype, {outputs, inputs}));
@@ -162,7 +171,7 @@ void bench_experts(Bench& b, DType dtype, int rows) {
   }
   const Tensor x = b.noise({rows, kInputs}), out = b.noise({rows, kInputs});
   const double touched = kExperts * (1 - std::pow(1 - 1.0 / kExperts * kChosen, rows));
-  const double weights = touched * 3.0 * kInputs * kHidden * (dtype == DType::kBF16 ? 2 : 1);
+  const double weights = touched * 3.0 * kInputs * kHidden * bytes_each(dtype);
   b.line(name, weights + 4.0 * rows * kInputs, 6.0 * rows * kChosen * kInputs * kHidden, [&](int i) {
     const auto turn = static_cast<std::size_t>(i % turns);
     const Scratch scratch(b.ops().arena());
@@ -273,7 +282,7 @@ void bench_rows(Bench& b, int rows) {
 }
 
 void run(Bench& b) {
-  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kQ4_0, DType::kNVFP4}) {
     for (const int rows : {1, 4, 16, 64}) bench_linear(b, dtype, rows, 2048, 12288);
     for (const int rows : {1, 16}) bench_linear(b, dtype, rows, 4096, 2048);
     for (const int rows : {1, 16}) bench_linear(b, dtype, rows, 2048, 1024);

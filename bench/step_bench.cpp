@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -62,7 +63,11 @@ Flags parse(int argc, char** argv) {
       return std::string(argv[++i]);
     };
     if (arg == "--dtype") {
-      f.dtype = value() == "bf16" ? DType::kBF16 : DType::kF8E4M3;
+      const std::string type = value();
+      constexpr std::array kTypes = {DType::kBF16, DType::kF8E4M3, DType::kQ4_0, DType::kQ4_1, DType::kMXFP4, DType::kNVFP4};
+      const auto known = std::find_if(kTypes.begin(), kTypes.end(), [&](DType t) { return name(t) == type; });
+      if (known == kTypes.end()) throw Error("--dtype {}: bf16, f8_e4m3, q4_0, q4_1, mxfp4 or nvfp4", type);
+      f.dtype = *known;
     } else if (arg == "--batches") {
       f.batches = numbers(value());
     } else if (arg == "--contexts") {

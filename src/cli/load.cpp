@@ -56,7 +56,7 @@ bool is_dummy(const ModelFlags& flags) { return flags.weights == "dummy" || !fla
 Checkpoint open_checkpoint(const ModelFlags& flags, const std::filesystem::path& path, Checkpoint::Progress progress) {
   if (!is_dummy(flags)) return Checkpoint::open(path, std::move(progress));
   const ModelConfig config = flags.shape.empty() ? ModelConfig::load(path) : published_shape(flags.shape);
-  return {dummy_source(config, flags.dtype == "fp8" ? DType::kF8E4M3 : DType::kBF16), config, path};
+  return {dummy_source(config, flags.dtype == "fp8" ? DType::kF8E4M3 : *parse_dtype(flags.dtype)), config, path};
 }
 
 // For shapes without a vocabulary: a token for every byte, then " 256", " 257", ..., which no text is encoded to.
@@ -91,7 +91,7 @@ std::shared_ptr<const ChatTemplate> load_template(const std::filesystem::path& m
 
 std::optional<DType> parse_dtype(const std::string& text) {
   if (text == "auto") return {};
-  for (int i = 0; i <= static_cast<int>(DType::kMXFP4); ++i) {
+  for (int i = 0; i <= static_cast<int>(DType::kNVFP4); ++i) {
     if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
   }
   throw Error("unknown type '{}': auto, f32, f16, bf16, q8_0, q4_0, q4_k, ...", text);
@@ -103,7 +103,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--threads,-t", f.backend.threads, "Threads to compute with (default: one per core)")->check(CLI::Range(0, 1024));
   app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, q8_0, q4_k, ...; or dummy: random numbers in the shapes of the model's config.json");
   app.add_option("--shape", f.shape, "Dummy weights of a published model instead of --model: " + fmt::format("{}", fmt::join(published_shapes(), ", ")));
-  app.add_option("--dtype", f.dtype, "Type of the matrices of dummy weights")->check(CLI::IsMember({"bf16", "fp8"}))->capture_default_str();
+  app.add_option("--dtype", f.dtype, "Type of the matrices of dummy weights")->check(CLI::IsMember({"bf16", "fp8", "q4_0", "q4_1", "mxfp4", "nvfp4"}))->capture_default_str();
   app.add_option("--activations", f.activations, "fp8: on a GPU, prompts meet FP8 matrices in FP8, as checkpoints with dynamic activation scales allow (faster, less exact)")->check(CLI::IsMember({"auto", "fp8"}))->capture_default_str();
   app.add_option("--kv-dtype", f.kv_dtype, "Type of keys and values: auto, f32, f16, bf16, f8_e4m3");
   app.add_option("--memory", f.memory, "Memory for keys, values and recurrent states, such as 512MiB or 4GiB (default: 1GiB; on a GPU most of what is free)");

@@ -22,7 +22,7 @@ void GatedDeltaNet::forward(Residual& x, const Batch& batch, const Memory& memor
   const bool lazy = !batch.tape.empty();
   const std::int64_t T = batch.shape.rows, C = channels(), Hv = config_.value_heads, V = config_.value_dim;
 
-  const Tensor in = w_.in(x.enter(w_.sublayer), batch, ops);  // [T, (q | k | v | z | b | a)]
+  const Tensor in = w_.in(x.entry(w_.sublayer), batch, ops);  // [T, (q | k | v | z | b | a)]
   const Tensor z = in.columns(C, Hv * V).reshape({T, Hv, V});
   const Tensor b = in.columns(C + Hv * V, Hv), a = in.columns(C + Hv * V + Hv, Hv);
 

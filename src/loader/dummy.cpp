@@ -11,6 +11,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "tensor/quant.h"
 #include "tensor/shape.h"
 
 namespace strata {
@@ -19,26 +20,43 @@ namespace {
 constexpr std::int64_t kScaleBlock = 128;
 constexpr float kDeviation = 0.02F;  // of bf16 matrices, as models are initialised
 constexpr float kF8Deviation = 16;   // of f8 ones before their scale: most of the type's range
-constexpr std::size_t kBlock = std::size_t{16} << 20;  // what is mapped again and again
+constexpr std::size_t kMostBlock = std::size_t{16} << 20;  // what is mapped again and again
 
-// What a tensor is filled with.
-enum class Fill : std::uint8_t { kMatrix, kF8, kOnes, kScales };
+// What a tensor is filled with: kNarrow, what the layers' matrices are where that is not bf16.
+enum class Fill : std::uint8_t { kMatrix, kNarrow, kOnes, kScales };
 constexpr int kFills = 4;
 
-DType dtype_of(Fill fill) { return fill == Fill::kF8 ? DType::kF8E4M3 : DType::kBF16; }
+DType dtype_of(Fill fill, DType matrices) { return fill == Fill::kNarrow ? matrices : DType::kBF16; }
 
-void fill_block(Fill fill, std::byte* to) {
+// Bytes mapped again and again: pages of whole blocks of the type.
+std::size_t repeated_bytes(DType type) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t unit = kPage * static_cast<std::size_t>(info(type).block_bytes);
+  return kMostBlock / unit * unit;
+}
+
+void fill_block(Fill fill, DType type, std::byte* to, std::size_t bytes) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   std::vector<float> some(1 << 16);
   for (float& x : some) x = normal(random);
   const auto draw = [&](std::size_t i) { return some[(i * 2654435761U >> 9) % some.size()]; };
-  if (fill == Fill::kF8) {
-    for (std::size_t i = 0; i < kBlock; ++i)
+  if (type == DType::kF8E4M3) {
+    for (std::size_t i = 0; i < bytes; ++i)
       to[i] = static_cast<std::byte>(float_to_f8e4m3(kF8Deviation * draw(i)));
     return;
   }
-  for (std::size_t i = 0; i < kBlock / sizeof(BFloat16); ++i) {
+  if (is_block_type(type)) {
+    constexpr std::size_t kSome = 4096;  // quantised blocks, of which the rest are copies
+    const auto block = static_cast<std::size_t>(info(type).block_bytes),
+               elements = kSome * static_cast<std::size_t>(info(type).block_elements);
+    std::vector<float> x(elements);
+    for (std::size_t i = 0; i < elements; ++i) x[i] = kDeviation * draw(i);
+    quantize_row(type, x.data(), static_cast<std::int64_t>(elements), to);
+    for (std::size_t at = kSome * block; at < bytes; at += block) std::memcpy(to + at, to + at % (kSome * block), block);
+    return;
+  }
+  for (std::size_t i = 0; i < bytes / sizeof(BFloat16); ++i) {
     const float x = fill == Fill::kMatrix ? kDeviation * draw(i)
                     : fill == Fill::kOnes ? 1
                                           : kDeviation / kF8Deviation;
@@ -51,21 +69,23 @@ void fill_block(Fill fill, std::byte* to) {
 class Repeated {
  public:
   Repeated() = default;
-  Repeated(Fill fill, std::size_t bytes) : bytes_((bytes + kBlock - 1) / kBlock * kBlock) {
+  Repeated(Fill fill, DType type, std::size_t bytes) {
     if (bytes == 0) return;
+    const std::size_t each = repeated_bytes(type);
+    bytes_ = (bytes + each - 1) / each * each;
     const int file = memfd_create("strata-dummy-weights", 0);
-    if (file < 0 || ftruncate(file, kBlock) != 0)
+    if (file < 0 || ftruncate(file, static_cast<off_t>(each)) != 0)
       throw Error("dummy weights: no memory file: {}", std::strerror(errno));
-    void* block = mmap(nullptr, kBlock, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void* block = mmap(nullptr, each, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     void* range = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     bool mapped = block != MAP_FAILED && range != MAP_FAILED;
     if (mapped) {
-      fill_block(fill, static_cast<std::byte*>(block));
+      fill_block(fill, type, static_cast<std::byte*>(block), each);
       data_ = static_cast<std::byte*>(range);
-      for (std::size_t at = 0; at < bytes_ && mapped; at += kBlock)
-        mapped = mmap(data_ + at, kBlock, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+      for (std::size_t at = 0; at < bytes_ && mapped; at += each)
+        mapped = mmap(data_ + at, each, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
     }
-    if (block != MAP_FAILED) munmap(block, kBlock);
+    if (block != MAP_FAILED) munmap(block, each);
     close(file);
     if (!mapped) throw Error("dummy weights: cannot map {} MiB: {}", bytes_ >> 20, std::strerror(errno));
   }
@@ -136,11 +156,12 @@ class Lister {
   }
   void norm(const std::string& name, std::int64_t dim) { add(name + ".weight", Fill::kOnes, {dim}); }
   void matrix(const std::string& name, std::vector<std::int64_t> extents) {
-    if (matrices_ != DType::kF8E4M3) return add(name, Fill::kMatrix, std::move(extents));
+    if (matrices_ != DType::kF8E4M3)
+      return add(name, matrices_ == DType::kBF16 ? Fill::kMatrix : Fill::kNarrow, std::move(extents));
     std::vector<std::int64_t> blocks = extents;
     for (std::size_t i = blocks.size() - 2; i < blocks.size(); ++i)
       blocks[i] = (blocks[i] + kScaleBlock - 1) / kScaleBlock;
-    add(name, Fill::kF8, std::move(extents));
+    add(name, Fill::kNarrow, std::move(extents));
     add(name + "_scale_inv", Fill::kScales, std::move(blocks));
   }
   void block(const std::string& at) {
@@ -220,23 +241,30 @@ class DummySource final : public TensorSource {
       throw Error("{}: no dummy weights for model_type \"{}\"", config.root().origin(), type);
     std::vector<Lister::Item> items = Lister(config.text(), matrices).list(type);
     std::array<std::size_t, kFills> bytes{};
-    const auto bytes_of_item = [](const Lister::Item& item) {
+    const auto bytes_of_item = [&](const Lister::Item& item) {
+      const DType dtype = dtype_of(item.fill, matrices);
+      if (item.extents.back() % info(dtype).block_elements != 0)
+        throw Error("{}: dummy weights: {} has rows of {}, which are not whole {} blocks", config.root().origin(),
+                    item.name, item.extents.back(), name(dtype));
       std::int64_t elements = 1;
       for (const std::int64_t e : item.extents) elements *= e;
-      return bytes_of(dtype_of(item.fill), elements);
+      return bytes_of(dtype, elements);
     };
     for (Lister::Item& item : items) {
       auto& end = bytes[static_cast<std::size_t>(item.fill)];
       item.at = end;
-      end += (bytes_of_item(item) + 63) / 64 * 64;
+      const auto unit = 64 * static_cast<std::size_t>(info(dtype_of(item.fill, matrices)).block_bytes);
+      end += (bytes_of_item(item) + unit - 1) / unit * unit;
     }
-    for (std::size_t i = 0; i < kFills; ++i)
-      ranges_[i] = std::make_unique<const Repeated>(static_cast<Fill>(i), bytes[i]);
+    for (std::size_t i = 0; i < kFills; ++i) {
+      const auto fill = static_cast<Fill>(i);
+      ranges_[i] = std::make_unique<const Repeated>(fill, dtype_of(fill, matrices), bytes[i]);
+    }
     for (Lister::Item& item : items) {
       tensors_.push_back(
           {.name = std::move(item.name),
            .file = "dummy weights",
-           .dtype = dtype_of(item.fill),
+           .dtype = dtype_of(item.fill, matrices),
            .extents = item.extents,
            .bytes = {ranges_[static_cast<std::size_t>(item.fill)]->data() + item.at, bytes_of_item(item)},
            .convert = {}});
@@ -252,8 +280,10 @@ class DummySource final : public TensorSource {
 }  // namespace
 
 std::unique_ptr<const TensorSource> dummy_source(const ModelConfig& config, DType matrices) {
-  if (matrices != DType::kBF16 && matrices != DType::kF8E4M3)
-    throw Error("dummy weights of {}: bf16 or f8_e4m3", name(matrices));
+  constexpr std::array kTypes = {DType::kBF16, DType::kF8E4M3, DType::kQ4_0,
+                                 DType::kQ4_1, DType::kMXFP4,  DType::kNVFP4};
+  if (std::find(kTypes.begin(), kTypes.end(), matrices) == kTypes.end())
+    throw Error("dummy weights of {}: bf16, f8_e4m3, q4_0, q4_1, mxfp4 or nvfp4", name(matrices));
   return std::make_unique<const DummySource>(config, matrices);
 }
 

@@ -7,10 +7,10 @@
 
 namespace strata {
 
-// Some rows of a matrix in host memory. FP8 checkpoints carry one f32 scale per 128 x 128 block.
+// Some rows of a matrix in host memory. FP8 checkpoints carry one f32 scale per 128 x 128 block, NVFP4 ones a factor.
 struct HostPiece {
   Tensor data;              // [n, K], or [K, n] when transposed
-  Tensor scales;            // [ceil(n / 128), ceil(K / 128)] f32 for kF8E4M3, else empty
+  Tensor scales;            // f32: [ceil(n / 128), ceil(K / 128)] for kF8E4M3, [1, 1] for kNVFP4; or empty (1)
   bool transposed = false;
 };
 

@@ -10,12 +10,14 @@ namespace strata {
 
 const DTypeInfo& info(DType dtype) {
   // In the order of the enum. Block bytes: q4_0 = f16 scale + 16 nibble bytes, q4_1 adds a minimum, q5 a 4-byte high-bit
-  // mask, q8_0 = f16 scale + 32 bytes; K types are super-blocks of 256; mxfp4 = e8m0 scale + 16 bytes.
-  static constexpr std::array<DTypeInfo, 24> kInfo = {{
+  // mask, q8_0 = f16 scale + 32 bytes; K types are super-blocks of 256; mxfp4 = e8m0 scale + 16 bytes;
+  // nvfp4 = 8 bytes + e4m3 scale.
+  static constexpr std::array<DTypeInfo, 25> kInfo = {{
       {"f32", 1, 4},     {"f16", 1, 2},     {"bf16", 1, 2},    {"f64", 1, 8},      {"f8_e4m3", 1, 1},  {"i8", 1, 1},
       {"u8", 1, 1},      {"i16", 1, 2},     {"i32", 1, 4},     {"i64", 1, 8},      {"bool", 1, 1},     {"q4_0", 32, 18},
       {"q4_1", 32, 20},  {"q5_0", 32, 22},  {"q5_1", 32, 24},  {"q8_0", 32, 34},   {"q2_k", 256, 84},  {"q3_k", 256, 110},
       {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"iq4_nl", 32, 18}, {"iq4_xs", 256, 136}, {"mxfp4", 32, 17},
+      {"nvfp4", 16, 9},
   }};
   return kInfo.at(static_cast<std::size_t>(dtype));
 }

@@ -8,10 +8,11 @@
 namespace strata {
 
 // Plain types hold one element in each unit; the block types are GGUF's (ggml-common.h of ggml describes their bits),
-// 32 or 256 elements in each block. kF8E4M3 is OCP FP8 (4 exponent, 3 mantissa bits, no infinities).
+// 32 or 256 elements in each block, and kNVFP4 (quant.h), 16 in each. kF8E4M3 is OCP FP8 (4 exponent, 3 mantissa bits, no
+// infinities).
 enum class DType : std::uint8_t {
   kF32, kF16, kBF16, kF64, kF8E4M3, kI8, kU8, kI16, kI32, kI64, kBool,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kMXFP4,
+  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kMXFP4, kNVFP4,
 };
 
 struct DTypeInfo {

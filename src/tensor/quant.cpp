@@ -49,6 +49,16 @@ void unpack_32(DType dtype, const std::byte* b, BlockCodes& c) {
   }
 }
 
+// ---- NVFP4 ----
+
+void unpack_nvfp4(const std::byte* b, BlockCodes& c) {
+  c.scale[0] = f8e4m3_to_float(static_cast<std::uint8_t>(b[8])) / 2;
+  c.offset[0] = 0;
+  for (int i = 0; i < 16; ++i) {
+    c.code[static_cast<std::size_t>(i)] = kMxfp4Values[static_cast<std::size_t>(u8(b, i / 2) >> (i % 2 * 4) & 15)];
+  }
+}
+
 // ---- super-blocks of 256 ----
 
 // [scales 16 x (4-bit scale, 4-bit min)][64 bytes of 2-bit codes][d][dmin]
@@ -131,7 +141,7 @@ void unpack_iq4_xs(const std::byte* b, BlockCodes& c) {
 }  // namespace
 
 int quant_group(DType dtype) {
-  return dtype == DType::kQ2_K || dtype == DType::kQ3_K || dtype == DType::kQ6_K ? 16 : 32;
+  return dtype == DType::kQ2_K || dtype == DType::kQ3_K || dtype == DType::kQ6_K || dtype == DType::kNVFP4 ? 16 : 32;
 }
 
 bool quant_has_offset(DType dtype) {
@@ -146,6 +156,7 @@ void unpack_block(DType dtype, const std::byte* block, BlockCodes& codes) {
     case DType::kQ5_K: return unpack_q5_k(block, codes);
     case DType::kQ6_K: return unpack_q6_k(block, codes);
     case DType::kIQ4_XS: return unpack_iq4_xs(block, codes);
+    case DType::kNVFP4: return unpack_nvfp4(block, codes);
     default: break;
   }
   STRATA_CHECK(info(dtype).block_elements == 32, "{} is no block type", name(dtype));

@@ -83,6 +83,28 @@ void make_mxfp4(const float* x, std::byte* b) {
   }
 }
 
+// The scale that takes the largest element to 6, up or down to one that E4M3 has: whichever errs less.
+void make_nvfp4(const float* x, std::byte* b) {
+  float peak = 0;
+  for (int i = 0; i < 16; ++i) peak = std::max(peak, std::abs(x[i]));
+  const int near = float_to_f8e4m3(peak / 6);
+  float least = HUGE_VALF;
+  for (int s = std::max(near - 1, 0); s <= std::min(near + 1, 0x7e); ++s) {
+    const float half = f8e4m3_to_float(static_cast<std::uint8_t>(s)) / 2;
+    int q[16];
+    float error = 0;
+    for (int i = 0; i < 16; ++i) {
+      q[i] = nearest_in(kMxfp4Values, x[i] * inverse_of(half));
+      const float miss = half * static_cast<float>(kMxfp4Values[static_cast<std::size_t>(q[i])]) - x[i];
+      error += miss * miss;
+    }
+    if (error >= least) continue;
+    least = error;
+    for (int i = 0; i < 8; ++i) b[i] = static_cast<std::byte>(q[2 * i] | q[2 * i + 1] << 4);
+    b[8] = static_cast<std::byte>(s);
+  }
+}
+
 void make_iq4_nl(const float* x, std::byte* b) {
   const float d = half_to_float(float_to_half(fit_iq4(x)));
   int q[32];
@@ -106,6 +128,7 @@ void quantize_row(DType dtype, const float* x, std::int64_t count, std::byte* bl
       case DType::kQ5_1: make_affine(x, 31, blocks); break;
       case DType::kIQ4_NL: make_iq4_nl(x, blocks); break;
       case DType::kMXFP4: make_mxfp4(x, blocks); break;
+      case DType::kNVFP4: make_nvfp4(x, blocks); break;
       default: quantize_super_block(dtype, x, blocks); break;
     }
   }

@@ -46,7 +46,7 @@ MatrixRows::MatrixRows(const HostMatrix& matrix) : matrix_(matrix) {
   for (const HostPiece& p : matrix.pieces) {
     STRATA_CHECK(p.data.shape().rank() == 2, "a piece of shape {}", p.data.shape().to_string());
     STRATA_CHECK(piece_inputs(p) == inputs_, "inputs of stacked pieces: {} and {}", inputs_, piece_inputs(p));
-    const Shape blocks{scale_blocks(p.data[0]), scale_blocks(p.data[1])};
+    const Shape blocks = is_block_type(p.data.dtype()) ? Shape{1, 1} : Shape{scale_blocks(p.data[0]), scale_blocks(p.data[1])};
     STRATA_CHECK(p.scales.empty() || p.scales.shape() == blocks, "scales {} of a piece {}", p.scales.shape().to_string(),
                  p.data.shape().to_string());
     STRATA_CHECK(!p.transposed || !is_block_type(p.data.dtype()), "a transposed piece of {}", name(p.data.dtype()));
@@ -67,6 +67,7 @@ MatrixRows::Place MatrixRows::find(std::int64_t row) const {
 float MatrixRows::scale(std::int64_t row, std::int64_t k) const {
   const Place at = find(row);
   if (at.piece->scales.empty()) return 1.0F;
+  if (is_block_type(at.piece->data.dtype())) return at.piece->scales.data<float>()[0];
   const std::int64_t r = at.row / kScaleBlock, c = k / kScaleBlock;
   return at.piece->transposed ? at.piece->scales.row<float>(c)[r] : at.piece->scales.row<float>(r)[c];
 }

@@ -22,9 +22,9 @@ class MatrixRows {
   DType dtype() const { return dtype_; }           // what all pieces are; when they differ q8_0 for blocks, else f32
   bool stored_as(DType dtype) const { return !mixed_ && dtype_ == dtype; }
 
-  void read_f32(std::int64_t row, float* to) const;      // widened, and scaled if the piece is f8
+  void read_f32(std::int64_t row, float* to) const;      // widened, and scaled if the piece is
   void read_raw(std::int64_t row, std::byte* to) const;  // as stored; stored_as(dtype()) only
-  float scale(std::int64_t row, std::int64_t k) const;   // of an f8 piece; 1 without scales
+  float scale(std::int64_t row, std::int64_t k) const;   // of an f8 or nvfp4 piece; 1 without scales
 
  private:
   struct Place {

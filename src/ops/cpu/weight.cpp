@@ -69,12 +69,14 @@ void pack_panel(const MatrixRows& rows, std::int64_t row, int count, DType type,
   }
 }
 
-// The type to keep a matrix in.
+// The type to keep a matrix in: NVFP4, which products do not know here, as bf16.
 DType packed_type(const MatrixRows& rows, std::optional<DType> wanted) {
-  const DType stored = rows.dtype(), type = wanted.value_or(stored == DType::kF64 ? DType::kF32 : stored);
+  const DType stored = rows.dtype(), type = wanted.value_or(stored == DType::kF64     ? DType::kF32
+                                                            : stored == DType::kNVFP4 ? DType::kBF16
+                                                                                      : stored);
   const bool fp8 = type == DType::kF8E4M3 && rows.stored_as(type);
   const bool plain = type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
-  if (!fp8 && !plain && !is_block_type(type)) {
+  if (type == DType::kNVFP4 || (!fp8 && !plain && !is_block_type(type))) {
     throw Error("weights of type {} cannot be kept as {} on the CPU", name(stored), name(type));
   }
   if (rows.inputs() % info(type).block_elements != 0) {

@@ -4,20 +4,27 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/four_bit_pack.h"
 #include "ops/cuda/op_checks.h"
 #include "ops/cuda/weight_view.h"
 
 namespace strata {
 namespace {
 
-constexpr std::int64_t kStreamRows = 16;
+using cuda::kStreamRows;
 
 bool on_tensor_cores(const cuda::LinearArgs& a) {
-  return cuda::wide(a.x, a.w.inputs) && a.x.elem == cuda::kElemBF16 && (a.w.data.elem == cuda::kElemBF16 || a.w.data.elem == cuda::kElemF8);
+  return cuda::wide(a.x, a.w.inputs) && a.x.elem == cuda::kElemBF16 &&
+         (a.w.data.elem == cuda::kElemBF16 || a.w.data.elem == cuda::kElemF8 || cuda::is_four_bit(a.w.data.elem));
 }
 
-// `args` with the rows of x, `rows` of them, as f8 planes made of scratch memory.
+// `args` with the rows of x, `rows` of them, as f8 planes: those there are, or made of scratch memory.
 cuda::LinearArgs in_planes(const cuda::LinearArgs& args, std::int64_t rows, Arena& arena, cuda::Stream stream) {
+  if (args.x_planes.data != nullptr) {
+    cuda::LinearArgs f8 = args;
+    f8.x = args.x_planes;
+    return f8;
+  }
   cuda::QuantiseArgs q;
   q.x = args.x;
   q.rows = rows;
@@ -42,7 +49,7 @@ void run(const cuda::LinearArgs& args, std::int64_t x_rows, Arena& arena, cuda::
   if (!on_tensor_cores(args)) {
     STRATA_CHECK(args.glu.outputs == 0, "linear: a GLU of rows of {} inputs, {} apart", args.w.inputs, args.x.stride);
     cuda::launch_linear_plain(args, stream);
-  } else if (args.rows <= kStreamRows) {
+  } else if (args.rows <= kStreamRows || cuda::is_four_bit(args.w.data.elem)) {
     cuda::launch_linear_stream(args, stream);
   } else if (args.w.data.elem == cuda::kElemF8) {
     const Scratch scratch(arena);
@@ -56,7 +63,7 @@ void run(const cuda::LinearArgs& args, std::int64_t x_rows, Arena& arena, cuda::
 bool fuses_glu(const Tensor& out, const Tensor& x, const Weight& w) {
   return w.parts.empty() && x.dtype() == DType::kBF16 && out.dtype() == DType::kBF16 &&
          cuda::wide(cuda::rows_of("linear", "x", x, x.rows(), w.inputs()), w.inputs()) &&
-         (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.outputs() % 32 == 0;
+         (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3 || cuda::is_four_bit_type(w.dtype)) && w.outputs() % 32 == 0;
 }
 
 }  // namespace
@@ -86,7 +93,8 @@ void CudaOps::product(Tensor out, Tensor x, const Weight& w, Tensor bias, const 
     cuda::check_extent("linear", "outputs", out.row_size(), w.outputs());
     const auto part_bias = [&](std::int64_t at, const Weight& part) { return bias.empty() ? bias : bias.rows_from(at, part.outputs()); };
     const Weight &above = w.parts[0], &below = w.parts[1];
-    if (w.parts.size() == 2 && x.rows() <= kStreamRows && above.dtype == DType::kF8E4M3 && below.dtype == DType::kBF16) {
+    if (w.parts.size() == 2 && x.rows() <= kStreamRows && below.dtype == DType::kBF16 &&
+        (above.dtype == DType::kF8E4M3 || cuda::is_four_bit_type(above.dtype))) {
       const std::int64_t n = above.outputs();
       const cuda::LinearArgs first = arguments("linear", out.columns(0, n), x, above, part_bias(0, above), nullptr, x.rows()),
                              second = arguments("linear", out.columns(n, below.outputs()), x, below, part_bias(n, below), nullptr, x.rows());
@@ -113,6 +121,11 @@ cuda::LinearArgs CudaOps::arguments(std::string_view op, Tensor out, Tensor x, c
   args.bias = cuda::vector_of(op, "bias", bias, std::max(args.w.experts, 1) * args.w.outputs, true);
   args.processors = processors_;
   args.planes = options_.f8_activations ? 1 : 2;
+  if (planes_.x == args.x.data && x.rows() > 0) {
+    cuda::check_extent(op, "rows in planes", planes_.planes.rows(), x.rows());
+    args.x_planes = {planes_.planes.raw(), planes_.planes.stride(), cuda::kElemF8};
+    args.x_scales = planes_.scales.data<float>();
+  }
   return args;
 }
 

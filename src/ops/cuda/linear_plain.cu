@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ops/cuda/device/expert_tiles.cuh"
+#include "ops/cuda/device/four_bit.cuh"
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
 #include "ops/cuda/device/rows.cuh"
@@ -36,8 +37,9 @@ __global__ void __launch_bounds__(256) plain_kernel(LinearArgs a) {
       to[r] = a.order == nullptr ? entry : a.order[entry];
     }
     for (std::int64_t k = lane; k < a.w.inputs; k += 32) {
-      const float w =
-          scales == nullptr ? load(a.w.data, row, k) : load(a.w.data, row, f8_weight_place(k)) * scales[k / 128];
+      const float w = is_four_bit(a.w.data.elem) ? four_bit_weight(a.w.data, a.w.scales, row, k)
+                      : scales == nullptr        ? load(a.w.data, row, k)
+                                                 : load(a.w.data, row, f8_weight_place(k)) * scales[k / 128];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) sums[r] += w * load(a.x, to[r] / a.divisor, k);
     }

@@ -7,8 +7,8 @@ namespace strata::cuda {
 
 constexpr int kMoeRows = 8, kMoeEntries = 64;  // at most; beyond it tiles of the tensor cores are quicker
 
-// See MoeArgs of ops/ops.h. bf16 x, hidden and shared_hidden with rows of 16-byte pieces; weights all bf16 or
-// all f8.
+// See MoeArgs of ops/ops.h. bf16 x, hidden and shared_hidden with rows of 16-byte pieces; weights all of
+// one type: bf16, f8 or one of 4 bits.
 struct MoeView {
   Rows out, x;
   WeightView in, down, shared_in, shared_down;  // shared ones: outputs 0 = none
@@ -21,5 +21,6 @@ struct MoeView {
   float limit = 0;
 };
 void launch_moe_few(const MoeView& args, Stream stream);
+void launch_moe_few_four_bit(const MoeView& args, Stream stream);  // what it calls for 4-bit weights
 
 }  // namespace strata::cuda

@@ -8,9 +8,13 @@ int elem_of(DType dtype) {
     case DType::kBF16: return kElemBF16;
     case DType::kF16: return kElemF16;
     case DType::kF8E4M3: return kElemF8;
+    case DType::kQ4_0: return kElemInt4;
+    case DType::kQ4_1: return kElemInt4Min;
+    case DType::kMXFP4:
+    case DType::kNVFP4: return kElemFp4;
     default: break;
   }
-  STRATA_CHECK(false, "{} where CUDA kernels take f32, bf16, f16 or f8_e4m3", name(dtype));
+  STRATA_CHECK(false, "{} where CUDA kernels take f32, bf16, f16, f8_e4m3 or 4 bits", name(dtype));
 }
 
 Rows rows_of(std::string_view op, std::string_view what, const Tensor& t, std::int64_t rows, std::int64_t columns) {

@@ -9,7 +9,7 @@
 
 namespace strata::cuda {
 
-int elem_of(DType dtype);  // f32, bf16, f16, f8_e4m3; anything else is a broken invariant
+int elem_of(DType dtype);  // f32, bf16, f16, f8_e4m3; q4_0, q4_1, mxfp4, nvfp4 of weights; else a broken invariant
 
 // f32 or bf16 device rows x columns, whatever the rank of a row.
 Rows rows_of(std::string_view op, std::string_view what, const Tensor& t, std::int64_t rows, std::int64_t columns);

@@ -1,4 +1,5 @@
 // embed, gather_rows, save_rows, concat: one kernel that moves rows.
+#include "ops/cuda/device/four_bit.cuh"
 #include "ops/cuda/device/map.cuh"
 #include "ops/cuda/rows.h"
 
@@ -13,7 +14,9 @@ struct Move {
     if (from < 0 || to < 0) return;
     Eight x;
     float scale = a.scale;
-    if (a.scales != nullptr) {
+    if (is_four_bit(a.from.elem)) {
+      for (int j = 0; j < 8; ++j) x.v[j] = j < n ? four_bit_weight(a.from, a.scales, from, column + j) : 0.0F;
+    } else if (a.scales != nullptr) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) x.v[j] = j < n ? load(a.from, from, f8_weight_place(column + j)) : 0.0F;
       scale *= a.scales[from / a.scale_rows * a.scale_columns + column / 128];

@@ -13,7 +13,7 @@ struct MoveArgs {
   int step = 1;
   std::int64_t rows = 0, columns = 0, to_column = 0;
   float scale = 1;
-  const float* scales = nullptr;  // of f8 weights `from`: [from row / scale_rows, scale_columns], a column per 128
+  const float* scales = nullptr;  // of f8 weights `from`: [from row / scale_rows, scale_columns], a column per 128; 4-bit: WeightView
   int scale_rows = 1;
   std::int64_t scale_columns = 0;
   bool wide = false;

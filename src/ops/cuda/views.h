@@ -7,7 +7,8 @@
 
 namespace strata::cuda {
 
-enum Elem : int { kElemF32 = 0, kElemBF16 = 1, kElemF16 = 2, kElemF8 = 3 };
+enum Elem : int { kElemF32 = 0, kElemBF16 = 1, kElemF16 = 2, kElemF8 = 3,
+                  kElemInt4 = 4, kElemInt4Min = 5, kElemFp4 = 6 };  // of weights: four_bit.h
 
 // Rows of f32 or bf16 (KV pages and tapes: any Elem); `stride` elements apart.
 struct Rows {
@@ -19,7 +20,8 @@ struct Rows {
 // Rows of all experts one after the other, K elements each and zeros up to a multiple of 16 bytes.
 // f8: inputs in the order of f8_weight_place (device/rows.cuh); `scales`
 // [rows / scale_rows, scale_columns] f32, one for each 128 inputs; scale_rows is 128 where blocks of rows keep to
-// that grid, 1 where pieces were stacked off it.
+// that grid, 1 where pieces were stacked off it. 4-bit codes: blocks as in four_bit.h, `stride` bytes from 16 rows to the next;
+// kElemFp4: `scales` f32, the factor of each row.
 struct WeightView {
   Rows data;
   int experts = 0;  // 0 = a plain matrix

@@ -10,6 +10,7 @@
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/fill.h"
+#include "ops/cuda/four_bit_pack.h"
 #include "ops/cuda/op_checks.h"
 #include "ops/cuda/weight_view.h"
 
@@ -26,11 +27,14 @@ std::int64_t padded(DType type, std::int64_t inputs) {
   return (inputs + unit - 1) / unit * unit;
 }
 
-// f32 activations want f32 weights; else bf16 serves for every float type but f8, which stays.
+// Types that a backend with bf16 activations keeps as they are stored.
+bool stays(DType type) { return type == DType::kF8E4M3 || cuda::is_four_bit_type(type); }
+
+// f32 activations want f32 weights; else bf16 serves for every type but f8 and those of 4 bits, which stay.
 DType kept_type(DType stored, std::optional<DType> wanted, DType activation) {
   if (activation == DType::kF32) return DType::kF32;
-  const DType type = wanted.value_or(stored == DType::kF8E4M3 ? DType::kF8E4M3 : DType::kBF16);
-  if (type == DType::kF8E4M3 && stored == type) return type;
+  const DType type = wanted.value_or(stays(stored) ? stored : DType::kBF16);
+  if (stays(type) && stored == type) return type;
   if (type == DType::kF16) return DType::kBF16;
   if (type != DType::kF32 && type != DType::kBF16) throw Error("weights of type {} cannot be kept as {} on CUDA", name(stored), name(type));
   return type;
@@ -69,16 +73,16 @@ std::int64_t scale_rows(const HostMatrix& matrix, std::int64_t rows_per_expert) 
   return matrix.experts == 0 || rows_per_expert % kScaleBlock == 0 ? kScaleBlock : 1;
 }
 
-// Pieces in groups of one type each where f8 ones lie beside others, which must not widen them; else none.
+// Pieces in groups of one type each where some that stay lie beside others, which must not widen them; else none.
 std::vector<HostMatrix> type_groups(const HostMatrix& matrix) {
   std::vector<HostMatrix> groups;
-  bool f8 = false;
+  bool any = false;
   for (const HostPiece& p : matrix.pieces) {
-    f8 = f8 || p.data.dtype() == DType::kF8E4M3;
+    any = any || stays(p.data.dtype());
     if (groups.empty() || groups.back().pieces[0].data.dtype() != p.data.dtype()) groups.emplace_back();
     groups.back().pieces.push_back(p);
   }
-  if (!f8 || groups.size() == 1 || matrix.experts > 0) groups.clear();
+  if (!any || groups.size() == 1 || matrix.experts > 0) groups.clear();
   return groups;
 }
 
@@ -100,6 +104,13 @@ Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   w.dtype = kept_type(rows.dtype(), type, options_.activation);
   const std::int64_t experts = std::max(matrix.experts, 1), outputs = rows.rows() / experts, inputs = rows.inputs();
   w.shape = matrix.experts == 0 ? Shape{outputs, inputs} : Shape{experts, outputs, inputs};
+  if (cuda::is_four_bit_type(w.dtype)) {
+    if (cuda::fits_four_bit(rows, w.dtype, matrix.experts, !options_.dummy_weights)) {
+      load_four_bit(w, rows);
+      return w;
+    }
+    w.dtype = DType::kBF16;
+  }
 
   const std::int64_t stride = padded(w.dtype, inputs);
   const std::size_t row_bytes = bytes_of(w.dtype, stride), all = row_bytes * static_cast<std::size_t>(rows.rows());
@@ -144,6 +155,40 @@ Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   return w;
 }
 
+void CudaOps::load_four_bit(Weight& w, const cpu::MatrixRows& rows) {
+  const int elem = cuda::elem_of(w.dtype);
+  const std::int64_t groups = (rows.rows() + cuda::kFourRows - 1) / cuda::kFourRows,
+                     chunks = (rows.inputs() + cuda::kFourInputs - 1) / cuda::kFourInputs,
+                     group_bytes = chunks * cuda::four_block_bytes(elem), factors = groups * cuda::kFourRows;
+  const bool fp4 = elem == cuda::kElemFp4;
+  const auto all = static_cast<std::size_t>(groups * group_bytes);  // a multiple of 16, as blocks are
+  w.storage = allocate(all + (fp4 ? static_cast<std::size_t>(factors) * sizeof(float) : 0));
+  w.data = w.storage.view(DType::kU8, {groups, group_bytes});
+  if (fp4) w.scales = w.storage.view(DType::kF32, {factors}, all);
+  if (options_.dummy_weights) {
+    cuda::launch_fill_four_bit({.to = {w.data.raw(), group_bytes, elem},
+                                .groups = groups,
+                                .factors = fp4 ? w.scales.data<float>() : nullptr,
+                                .deviation = kDummyDeviation,
+                                .seed = dummy_seed_++},
+                               stream_);
+    return;
+  }
+  const auto batch = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStagingBytes) / group_bytes);
+  std::vector<std::byte> staging(static_cast<std::size_t>(std::min(batch, groups) * group_bytes));
+  std::vector<float> scales(static_cast<std::size_t>(fp4 ? factors : 0));
+  for (std::int64_t begin = 0; begin < groups; begin += batch) {
+    const std::int64_t count = std::min(batch, groups - begin);
+    for (std::int64_t g = 0; g < count; ++g) {
+      const std::int64_t row = (begin + g) * cuda::kFourRows;
+      cuda::pack_four_bit(rows, w.dtype, row, staging.data() + g * group_bytes, fp4 ? scales.data() + row : nullptr);
+    }
+    copy_to_device(w.data.rows_from(begin, count), staging.data());
+  }
+  if (fp4) copy_to_device(w.scales, scales.data());
+  synchronize();
+}
+
 void CudaOps::fill_dummy(const Weight& w, std::int64_t inputs) {
   const bool f8 = !w.scales.empty();
   cuda::launch_fill({.to = {w.data.raw(), w.data.stride(), cuda::elem_of(w.dtype)},
@@ -171,6 +216,7 @@ WeightView weight_of(std::string_view op, const Weight& w) {
   v.inputs = w.inputs();
   if (!w.scales.empty()) {
     v.scales = w.scales.data<float>();
+    if (is_four_bit(v.data.elem)) return v;
     v.scale_columns = w.scales.row_size();
     v.scale_rows = w.scales.rows() == w.data.rows() ? 1 : static_cast<int>(kScaleBlock);
   }
