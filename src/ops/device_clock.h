@@ -8,8 +8,8 @@ namespace strata {
 enum class StepPart : std::uint8_t { kForward, kDraft };
 inline constexpr int kStepParts = 2;
 
-// What a StepDevice may be besides. The device is at work from the first thing that is enqueued, through the
-// StepDevice, until the host waits for it or begins another part. The thread that drives the backend.
+// Of a StepDevice. It is at work from the first thing that is enqueued through it until the host
+// waits for it or begins another part. The thread that drives the backend.
 class DeviceClock {
  public:
   virtual ~DeviceClock() = default;

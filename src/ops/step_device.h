@@ -8,6 +8,7 @@
 #include <span>
 
 #include "ops/batch.h"
+#include "ops/device_clock.h"
 #include "ops/draw.h"
 
 namespace strata {
@@ -55,6 +56,8 @@ class StepDevice {
   virtual std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) = 0;
 
   virtual const StepCounters& counters() = 0;
+  // How long the device was at work; null: it is not timed.
+  virtual DeviceClock* clock() { return nullptr; }
 };
 
 }  // namespace strata

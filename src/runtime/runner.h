@@ -21,7 +21,7 @@ class Runner {
   Runner(Ops& ops, const StepLimits& limits) : Runner(ops, ops.make_step_device(limits)) {}
   // For tests: a device of their own.
   Runner(Ops& ops, std::unique_ptr<StepDevice> device)
-      : ops_(ops), device_(std::move(device)), clock_(dynamic_cast<DeviceClock*>(device_.get())) {}
+      : ops_(ops), device_(std::move(device)), clock_(device_ ? device_->clock() : nullptr) {}
 
   Ops& ops() { return ops_; }
   StepDevice* device() { return device_.get(); }

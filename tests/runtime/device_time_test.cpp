@@ -16,6 +16,7 @@ class TimedDevice final : public HostStepDevice, public DeviceClock {
     ++seconds_[static_cast<std::size_t>(part_)];
     return HostStepDevice::upload(host);
   }
+  DeviceClock* clock() override { return this; }
   void begin(StepPart part) override { part_ = part; }
   double seconds(StepPart part) const override { return seconds_[static_cast<std::size_t>(part)]; }
 

@@ -20,6 +20,7 @@ class CudaStepDevice final : public StepDevice, public DeviceClock {
     return draws_(logits, rows);
   }
   const StepCounters& counters() override { return ops_.counters(); }
+  DeviceClock* clock() override { return this; }
   void begin(StepPart part) override { clock_.part(part); }
   double seconds(StepPart part) const override { return clock_.seconds(part); }
 
