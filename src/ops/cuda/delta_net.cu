@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(32 * Warps, Warps == 2 ? 4 : 16 / Warps) delta
   };
   const auto owns = [&](int c) { return c >= kShared || c / 8 % size == rank; };
 
-  Run run = run_of<true>(delta.batch, blockIdx.y);
+  Run run = start_of(delta.batch, blockIdx.y);
   const int rows = run.end - run.begin, total = run.replay + rows;
   float* const conv_tape = run.tape < 0 ? nullptr : slot_of(conv.tape, run.tape);
   float* const delta_tape = run.tape < 0 ? nullptr : slot_of(delta.tape, run.tape);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(32 * Warps, Warps == 2 ? 4 : 16 / Warps) delta
     for (int i = 0; i < 16; ++i) __stcs(reinterpret_cast<float4*>(to + i * 8 * V), state[i]);
   };
 
-  {  // weights and window of the convolution; all loads before the first store
+  {  // weights and window of the convolution; all loads are under way before the first is waited for
     constexpr int kEach = (B::kChannels + B::kThreads - 1) / B::kThreads;
     float4 weight[kEach];
     float past[kEach][kTaps];
@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(32 * Warps, Warps == 2 ? 4 : 16 / Warps) delta
         past[e][t] = from == nullptr ? 0.0F : *from;
       }
     }
+    run.saves = delta.batch.saves + 2 * saves_before_by_warp(delta.batch, run.begin);
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       const int c = thread + e * B::kThreads;

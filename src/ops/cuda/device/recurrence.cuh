@@ -48,15 +48,18 @@ __device__ __forceinline__ int saves_before_by_warp(const BatchView& b, int row)
   return low;
 }
 
-// Warp: all lanes of the warp ask for the same sequence.
-template <bool Warp = false>
-__device__ __forceinline__ Run run_of(const BatchView& b, int s) {
-  Run run{b.first[s], b.first[s + 1], b.state_in[s], -1, 0, -1, b.saves, b.saves + 2 * b.save_count};
+// Without its saves.
+__device__ __forceinline__ Run start_of(const BatchView& b, int s) {
+  Run run{b.first[s], b.first[s + 1], b.state_in[s], -1, 0, -1, nullptr, b.saves + 2 * b.save_count};
   if (b.tape != nullptr && (run.tape = b.tape[s]) >= 0) {
     run.replay = b.replay[s];
     run.state_out = b.state_out[s];
   }
-  run.saves = b.saves + 2 * (Warp ? saves_before_by_warp(b, run.begin) : saves_before(b, run.begin));
+  return run;
+}
+__device__ __forceinline__ Run run_of(const BatchView& b, int s) {
+  Run run = start_of(b, s);
+  run.saves = b.saves + 2 * saves_before(b, run.begin);
   return run;
 }
 
