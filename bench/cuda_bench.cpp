@@ -240,6 +240,41 @@ void bench_delta(Bench& b, int key_heads, int heads, int sequences, int run, int
   b.drop();
 }
 
+// The convolution, delta rule and gated norm of a layer, in one op and in three.
+void bench_delta_net(Bench& b, int key_heads, int heads, int sequences, int run, bool tapes) {
+  constexpr int K = 128, V = 128;
+  for (const bool apart : {false, true}) {
+    const std::string name =
+        fmt::format("delta_net {}/{} {} x {} rows{}{}", key_heads, heads, sequences, run, tapes ? " tapes" : "", apart ? ", three ops" : "");
+    if (!b.wanted(name)) continue;
+    const Batch batch = batch_of(b, sequences, run, 64, tapes);
+    const std::int64_t rows = batch.shape.rows;
+    const int C = 2 * key_heads * K + heads * V, values = heads * V;
+    const double state = 4.0 * sequences * (heads * K * V + 3 * C);
+    const int turns = Bench::turns(state);
+    std::vector<Tensor> states, windows;
+    for (int i = 0; i < turns; ++i) {
+      states.push_back(b.noise({sequences, heads, K, V}, DType::kF32));
+      windows.push_back(b.noise({sequences, C, 3}, DType::kF32));
+    }
+    const Tensor in = b.noise({rows, C + values + 2 * heads}), qkv = b.noise({rows, C}), out = b.noise({rows, heads, V}),
+                 zero = b.noise({heads}, DType::kF32), taps = b.noise({C, 4}, DType::kF32), weight = b.noise({V}, DType::kF32),
+                 window_tape = tapes ? b.noise({sequences, kTapeRows, C}, DType::kF32) : Tensor(),
+                 tape = tapes ? b.noise({sequences, kTapeRows, C + 2 * heads}, DType::kF32) : Tensor();
+    b.line(name, 2 * state + static_cast<double>(rows) * 2 * (C + 2 * values), 0, [&](int i) {
+      const auto turn = static_cast<std::size_t>(i % turns);
+      const DeltaNetArgs args{
+          .conv = {.out = qkv, .x = in.columns(0, C), .weight = taps, .bias = {}, .state = windows[turn], .tape = window_tape},
+          .delta = {.out = out, .qkv = qkv, .a = in.columns(C + values + heads, heads), .b = in.columns(C + values, heads), .a_log = zero,
+                    .dt_bias = zero, .key_heads = key_heads, .value_heads = heads, .key_dim = K, .value_dim = V, .state = states[turn],
+                    .tape = tape},
+          .norm = {.out = out, .x = out, .gate = in.columns(C, values).reshape({rows, heads, V}), .weight = weight}};
+      apart ? b.ops().Ops::delta_net(args, batch) : b.ops().delta_net(args, batch);
+    }, 2 * turns);
+    b.drop();
+  }
+}
+
 void bench_attention(Bench& b, int heads, int kv_heads, int dim, int sequences, int run, int past) {
   const std::string name = fmt::format("attention {}/{} of {}, {} x {} rows after {}", heads, kv_heads, dim, sequences, run, past);
   if (!b.wanted(name)) return;
@@ -295,6 +330,8 @@ void run(Bench& b) {
   for (const int n : {1, 16, 64, 128}) bench_delta(b, 16, 32, n, 1, 64, false);
   bench_delta(b, 16, 32, 64, 4, 64, true);
   bench_delta(b, 16, 32, 64, 8, 64, true);
+  for (const int n : {1, 8, 16, 64, 256}) bench_delta_net(b, 16, 32, n, 1, false);
+  for (const int n : {1, 16, 64}) bench_delta_net(b, 16, 32, n, 4, true);
   for (const int n : {1024, 8192}) bench_delta(b, 16, 32, 1, n, 0, false);
   bench_delta(b, 16, 32, 8, 1024, 0, false);
   for (const auto& [heads, kv_heads, dim] : {std::tuple{16, 2, 256}, {32, 8, 128}}) {

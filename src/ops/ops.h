@@ -180,6 +180,14 @@ struct GatedNormArgs {
   Activation activation = Activation::kSilu;
 };
 
+// What a Gated DeltaNet does between its products. delta.qkv is conv.out and norm.x is delta.out: scratch, what it holds
+// afterwards is undefined (unless it is norm.out too).
+struct DeltaNetArgs {
+  ConvArgs conv;
+  GatedDeltaArgs delta;
+  GatedNormArgs norm;
+};
+
 // Backends are driven by one thread; they spread an op over their own. All tensors live on the backend's device.
 class Ops {
  public:
@@ -325,6 +333,12 @@ class Ops {
   //   q, k <- x / sqrt(sum x^2 + 1e-6); q /= sqrt(K); g = -exp(a_log) softplus(a + dt_bias); beta = sigmoid(b);
   //   S <- exp(g) S; d = beta (v - S^T k); S <- S + k d^T; o = S^T q. Honours state_in, saves and tapes.
   virtual void gated_delta(const GatedDeltaArgs& args, const Batch& batch) = 0;
+  // causal_conv, gated_delta and gated_norm. A backend may do it in fewer steps.
+  virtual void delta_net(const DeltaNetArgs& a, const Batch& batch) {
+    causal_conv(a.conv, batch);
+    gated_delta(a.delta, batch);
+    gated_norm(a.norm);
+  }
   // S <- exp(dt A) S + dt x B^T, A = -exp(a_log); y = S C + d x. Head h uses group h / (H / G). Honours state_in, saves, tapes.
   virtual void ssd(const SsdArgs& args, const Batch& batch) = 0;
 

@@ -1,6 +1,7 @@
 // The middle of a step: from the plan to a batch, and from logits to tokens, states and events.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/engine_core.h"
 #include "runtime/philox.h"
@@ -112,7 +113,7 @@ void EngineCore::build_state(Active& a, std::vector<std::pair<int, int>>& saves,
   }
 }
 
-void EngineCore::sample(const Tensor& logits) {
+void EngineCore::queue_draws() {
   // All rows that may be needed where the backend draws together, else only scores: sample_run() then draws as it goes.
   queue_.clear();
   for (Active& a : active_) {
@@ -128,7 +129,9 @@ void EngineCore::sample(const Tensor& logits) {
       queue_draw(a, i, constraint.get());
     }
   }
-  const auto drawn = runner_->draw(logits, queue_.rows());
+}
+
+void EngineCore::sample(const Tensor& logits, std::span<const Drawn> drawn) {
   for (Active& a : active_) {
     for (int i = 0; i < a.scores; ++i) {
       a.run.sequence->prompt_logprobs.push_back(logprob_of(drawn[static_cast<std::size_t>(a.first_draw + i)]));
@@ -245,6 +248,10 @@ void EngineCore::account(Active& a) {
       if (static_cast<int>(i) == valid_drafts) std::swap(s.slot, a.slots[i]);
     }
     for (const int slot : a.slots) residency_.release_slot(slot);
+  }
+  if (a.boundary_slot >= 0) {
+    std::swap(s.boundary_slot, a.boundary_slot);
+    if (a.boundary_slot >= 0) residency_.release_slot(std::exchange(a.boundary_slot, -1));
   }
   if (a.boundary) s.boundary_tokens = a.boundary_tokens <= s.computed ? a.boundary_tokens : 0;
   if (a.start < s.prompt_tokens || !a.snapshots.empty()) residency_.publish(s, false);

@@ -37,23 +37,27 @@ void MtpDrafter::admit(Sequence& s) {
 
 void MtpDrafter::build(std::vector<Entering>& entering, int pass) {
   builder_.clear();
+  drawn_.clear();
   std::vector<int> tokens;
   for (Entering& e : entering) {
     const Sequence& s = *e.sequence;
     // The last draft wished for leads nowhere, and nothing is drafted when nothing is wished.
-    const auto drafts = std::span(s.drafts).first(static_cast<std::size_t>(std::max(0, std::min(pass, e.wish - 1))));
+    auto drafts = std::span(e.drafts).first(static_cast<std::size_t>(std::max(0, std::min(pass, e.wish - 1))));
     e.before = e.row + (pass < depths() ? 0 : e.rows - 1);
     int start = e.first;
     if (pass < depths()) {
       const auto known = std::span(s.tokens).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.count));
       tokens.assign(known.begin(), known.end());
-      tokens.insert(tokens.end(), drafts.begin(), drafts.end());
     } else {
-      tokens.assign(drafts.end() - 1, drafts.end());
+      tokens.clear();
+      drafts = drafts.last(1);
       start = s.known() + pass - 1;
     }
+    tokens.resize(tokens.size() + drafts.size());  // not known yet
     e.row = builder_.add({.tokens = tokens, .start = start, .pages = s.pages});
     e.rows = static_cast<int>(tokens.size());
+    int row = e.row + e.rows - static_cast<int>(drafts.size());
+    for (const std::uint64_t draft : drafts) drawn_.push_back({row++, draft});
     if (e.wish > pass) builder_.want_logits(e.row + e.rows - 1);
   }
   runner_.pad(builder_);
@@ -95,6 +99,8 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
     passes = std::max(passes, w.drafts);
   }
   if (entering.empty()) return;
+  runner_.begin_chain();
+  std::vector<Sequence*> drafting;  // whose the draws are
   Tensor h1, before;
   for (int pass = 0; pass < passes; ++pass) {
     if (pass >= depths()) std::erase_if(entering, [&](const Entering& e) { return e.wish <= pass; });
@@ -108,18 +114,22 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
       copy(store_, pending, h1);
     }
     const Tensor hidden = pass == 0 ? h1 : chain(entering, pass, h1, before);
-    const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(std::min(pass, depths() - 1)), hidden);
+    const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(std::min(pass, depths() - 1)), hidden, drawn_);
     Pairs last;
-    std::size_t draft = 0;
     const auto wishes_left = std::count_if(entering.begin(), entering.end(), [&](const Entering& e) { return e.wish > pass; });
-    const auto best = runner_.best(out.logits, static_cast<int>(wishes_left));
-    for (const Entering& e : entering) {
-      if (e.wish > pass) e.sequence->drafts.push_back(best[draft++]);
+    std::uint64_t draft = runner_.begin_best(out.logits, static_cast<int>(wishes_left));
+    for (Entering& e : entering) {
+      if (e.wish > pass) {
+        e.drafts.push_back(draft++);
+        drafting.push_back(e.sequence);
+      }
       pair(last, e.row + e.count - 1, e.sequence->draft_index);
     }
     if (pass + 1 < depths()) copy(out.hidden, last, last_[static_cast<std::size_t>(pass)]);
     before = out.hidden;
   }
+  const auto tokens = runner_.finish_chain();
+  for (std::size_t i = 0; i < tokens.size(); ++i) drafting[i]->drafts.push_back(tokens[i]);
 }
 
 void MtpDrafter::observe(const FinishedStep& step) {

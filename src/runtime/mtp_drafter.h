@@ -34,6 +34,7 @@ class MtpDrafter final : public Drafter {
     int row = 0, rows = 0;      // of the pass
     int before = 0;             // first row of the pass before
     int wish = 0;               // drafts to make
+    std::vector<std::uint64_t> drafts;  // drawn so far, by Runner::begin_best
     int carry_slot = -1;        // H before the first token lies here, if the store does not have it
     bool cold = false;          // there is no H_d before the first token: H_1 stands in for it
   };
@@ -43,7 +44,7 @@ class MtpDrafter final : public Drafter {
   std::span<const Memory> memory(int depth) const { return memory_.subspan(static_cast<std::size_t>(depth) * head_.layers.size(), head_.layers.size()); }
   State& state(const Sequence& sequence) { return states_[static_cast<std::size_t>(sequence.draft_index)]; }
   void admit(Sequence& sequence);
-  // The rows of pass `pass` (0 = depth 1): tokens, drafts before it. Beyond the last depth: the newest draft alone.
+  // The rows of pass `pass` (0 = depth 1): tokens, drafts before it (drawn_). Beyond the last depth: the newest draft alone.
   void build(std::vector<Entering>& entering, int pass);
   // H of the pass from the outputs of the pass before (h1: the H_1 rows of pass 0).
   Tensor chain(const std::vector<Entering>& entering, int pass, Tensor h1, Tensor before);
@@ -60,6 +61,7 @@ class MtpDrafter final : public Drafter {
   std::vector<State> states_;
   std::vector<int> free_;
   BatchBuilder builder_;
+  std::vector<TokenSource> drawn_;
 };
 
 }  // namespace strata

@@ -73,6 +73,7 @@ class CudaOps : public Ops {
   void attention(const AttentionArgs& args, const Batch& batch) override;
   void causal_conv(const ConvArgs& args, const Batch& batch) override;
   void gated_delta(const GatedDeltaArgs& args, const Batch& batch) override;
+  void delta_net(const DeltaNetArgs& args, const Batch& batch) override;
   void ssd(const SsdArgs& args, const Batch& batch) override;
 
   // ---- what a runner needs beyond the ops ----

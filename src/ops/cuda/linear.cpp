@@ -41,6 +41,24 @@ cuda::LinearArgs in_planes(const cuda::LinearArgs& args, std::int64_t rows, Aren
   return f8;
 }
 
+// `args` with the rows of x, `rows` of them, reordered in scratch memory as tiles of 4-bit weights take them.
+cuda::LinearArgs in_order(const cuda::LinearArgs& args, std::int64_t rows, Arena& arena, cuda::Stream stream) {
+  const std::int64_t padded = (args.w.inputs + cuda::kFourInputs - 1) / cuda::kFourInputs * cuda::kFourInputs;
+  const Tensor ordered = arena.make({rows, padded}, DType::kBF16);
+  cuda::LinearArgs out = args;
+  out.x = {ordered.raw(), padded, cuda::kElemBF16};
+  cuda::launch_reorder_rows({args.x, out.x, rows, static_cast<int>(args.w.inputs)}, stream);
+  return out;
+}
+
+void run_tiles_four_bit(const cuda::LinearArgs& args, cuda::Stream stream) {
+  switch (args.w.data.elem) {
+    case cuda::kElemInt4: return cuda::launch_linear_tiles_int4(args, stream);
+    case cuda::kElemInt4Min: return cuda::launch_linear_tiles_int4_min(args, stream);
+    default: return cuda::launch_linear_tiles_fp4(args, stream);
+  }
+}
+
 // x_rows: rows of x, which experts gather from.
 void run(const cuda::LinearArgs& args, std::int64_t x_rows, Arena& arena, cuda::Stream stream) {
   if (args.rows == 0) return;
@@ -49,8 +67,11 @@ void run(const cuda::LinearArgs& args, std::int64_t x_rows, Arena& arena, cuda::
   if (!on_tensor_cores(args)) {
     STRATA_CHECK(args.glu.outputs == 0, "linear: a GLU of rows of {} inputs, {} apart", args.w.inputs, args.x.stride);
     cuda::launch_linear_plain(args, stream);
-  } else if (args.rows <= kStreamRows || cuda::is_four_bit(args.w.data.elem)) {
+  } else if (args.rows <= kStreamRows) {
     cuda::launch_linear_stream(args, stream);
+  } else if (cuda::is_four_bit(args.w.data.elem)) {
+    const Scratch scratch(arena);
+    run_tiles_four_bit(in_order(args, x_rows, arena, stream), stream);
   } else if (args.w.data.elem == cuda::kElemF8) {
     const Scratch scratch(arena);
     cuda::launch_linear_tiles_f8(in_planes(args, x_rows, arena, stream), stream);

@@ -54,6 +54,19 @@ void launch_norm_linear(const NormLinearArgs& args, Stream stream);
 // For many rows: bf16 weights, `wide` bf16 x; or f8 weights, x in planes.
 void launch_linear_tiles(const LinearArgs& args, Stream stream);
 void launch_linear_tiles_f8(const LinearArgs& args, Stream stream);
+// 4-bit weights, x as launch_reorder_rows() leaves it.
+void launch_linear_tiles_int4(const LinearArgs& args, Stream stream);
+void launch_linear_tiles_int4_min(const LinearArgs& args, Stream stream);
+void launch_linear_tiles_fp4(const LinearArgs& args, Stream stream);
+
+// Rows of bf16 in the order that tiles of 4-bit weights take: of each 32 columns, pairs 0, 4, 8, 12, 1, 5, .. (a 4 x 4 transposition),
+// zeros up to a multiple of 128.
+struct ReorderArgs {
+  Rows x, out;  // bf16, allow 16-byte accesses; out.stride: the columns with zeros
+  std::int64_t rows = 0;
+  int columns = 0;  // a multiple of 8
+};
+void launch_reorder_rows(const ReorderArgs& args, Stream stream);
 
 // Rows of bf16 as one or two f8 planes and a scale for each row: x ~ scale * (plane 0 + plane 1). A row of `planes`: for each 128
 // columns those of one plane, then of the other, in the order of f8 weights (f8_weight_place); zeros up to `padded`.

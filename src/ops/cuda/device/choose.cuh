@@ -20,7 +20,7 @@ __device__ __forceinline__ void warp_best(float& value, int& index) {
 }
 
 // Leaves only the experts of the best groups in choice [experts] (shared memory); totals [groups].
-__device__ void limit_groups(const RouteView& a, float* choice, float* totals) {
+inline __device__ void limit_groups(const RouteView& a, float* choice, float* totals) {
   const int lane = threadIdx.x % 32, size = a.experts / a.groups;
   for (int g = lane; g < a.groups; g += 32) {
     float best = -INFINITY, second = -INFINITY;

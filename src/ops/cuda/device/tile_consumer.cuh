@@ -35,6 +35,10 @@ struct Consumer {
   __device__ __forceinline__ void release(int stage) {
     if (lane == 0) barrier_arrive(s.empty + stage);
   }
+  // 4-bit codes: the block of this warp's 16 rows of group i.
+  __device__ __forceinline__ const std::uint8_t* block_of(int i) const {
+    return ring_bytes + ring.stage * C::kStageBytes + ((group * C::kGroups + i) * 4 + warp) * four_block_bytes(C::kElem);
+  }
   // Left operands of this consumer's group i, and rows of x of a box.
   __device__ __forceinline__ std::uint64_t weights_of(std::uint32_t stage, int i) const {
     return rows_descriptor(stage + (group * C::kGroups + i) * 64 * 128);
@@ -85,11 +89,12 @@ struct Consumer {
     for (int i = 0; i < C::kGroups; ++i) {
       const std::int64_t first = info.output + weight_row<C>(a, group, i), in_expert = first + warp * 16,
                          w_row = std::int64_t{info.expert} * a.w.outputs + in_expert;
-      float bias[2] = {};
+      float bias[2] = {}, factor[2] = {1, 1};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (a.bias != nullptr && in_expert + g + half * 8 < a.w.outputs)
-          bias[half] = a.bias[w_row + g + half * 8];
+        const bool inside = in_expert + g + half * 8 < a.w.outputs;
+        if (a.bias != nullptr && inside) bias[half] = a.bias[w_row + g + half * 8];
+        if constexpr (C::kElem == kElemFp4) factor[half] = inside ? a.w.scales[w_row + g + half * 8] : 0.0F;
       }
 #pragma unroll
       for (int j = 0; j < N / 2; j += 4) {
@@ -98,7 +103,7 @@ struct Consumer {
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
           if constexpr (!C::kF8) asm volatile("" : "+f"(sum[i][j + q]));  // not before the wait
-          sum[i][j + q] = sum[i][j + q] * (q % 2 == 0 ? scale.x : scale.y) + bias[q / 2];
+          sum[i][j + q] = sum[i][j + q] * (C::kElem == kElemFp4 ? factor[q / 2] : q % 2 == 0 ? scale.x : scale.y) + bias[q / 2];
         }
       }
       if constexpr (!C::kGlu) write_group<N>(info, row0, static_cast<int>(first), sum[i]);

@@ -5,26 +5,31 @@
 
 #include "ops/cuda/device/expert_tiles.cuh"
 #include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/four_bit.h"
 #include "ops/cuda/linear.h"
 
 namespace strata::cuda {
 
 constexpr int kConsumers = 2;  // warpgroups
 
-// Planes: 0 = bf16 weights and x; else f8 weights and so many f8 planes of x (quantise_rows.cu).
+// Planes: 0 = bf16 weights and x; above, f8 weights and so many f8 planes of x (quantise_rows.cu); below, weights of 4
+// bits, of the Elem -Planes, and x in the order of reorder_rows.cu.
 template <int RowsT, int GroupsT, int PlanesT, bool ExpertsT, bool GluT>
 struct TileConfig {
   static_assert(!GluT || GroupsT == 2);
   static constexpr int kRows = RowsT;      // most rows of x a tile
   static constexpr int kGroups = GroupsT;  // groups of 64 outputs a consumer
   static constexpr int kPlanes = PlanesT;
-  static constexpr bool kF8 = PlanesT > 0, kExperts = ExpertsT;
+  static constexpr bool kF8 = PlanesT > 0, kFour = PlanesT < 0, kExperts = ExpertsT;
+  static constexpr int kElem = kFour ? -PlanesT : kF8 ? kElemF8 : kElemBF16;
   static constexpr bool kGlu =
       GluT;  // a consumer's first group are gate rows, its second the up rows of the same outputs
   static constexpr int kRowsOfW = kConsumers * kGroups * 64, kOutputs = kGlu ? kRowsOfW / 2 : kRowsOfW;
-  // A stage: 128 bytes of each row of w, and kBoxes times as many of each row of x.
-  static constexpr int kInputs = kF8 ? 128 : 64, kBoxes = kF8 ? kPlanes : 1;
-  static constexpr int kWeightBytes = kRowsOfW * 128, kBox = kRows * 128,
+  // A stage: 128 bytes of each row of w, or blocks of 16 rows (four_bit.h), and kBoxes times 128 bytes of each
+  // row of x.
+  static constexpr int kInputs = kF8 || kFour ? 128 : 64, kBoxes = kF8 ? kPlanes : kFour ? 2 : 1;
+  static constexpr int kWeightBytes = kFour ? kRowsOfW / kFourRows * four_block_bytes(kElem) : kRowsOfW * 128,
+                       kBox = kRows * 128,
                        kStageBytes = kWeightBytes + kBox * kBoxes;
   // Staging of a consumer as it writes 64 outputs of up to 64 rows: rows of 128 bytes, and 16 so that columns
   // of pieces lie in different banks.
@@ -35,8 +40,8 @@ struct TileConfig {
   static constexpr int kShared = 1024 + kStages * kStageBytes + kStaging;
   static constexpr int kProducers = kExperts ? 128 : 32;  // threads
   // Whether weights may be copied before the kernel before has ended: what says which ones is older than
-  // that. f8: the kernel before has made the planes.
-  static constexpr bool kEarly = kF8 || !kExperts;
+  // that. f8 and 4 bits: the kernel before has made the planes, or the order.
+  static constexpr bool kEarly = kF8 || kFour || !kExperts;
   static constexpr int kWidthStep = kRows == 32 ? 16 : 32;
   // Blocks of a cluster that may share the inputs of a tile, where tiles are few; each writes 16 of its rows.
   static constexpr int kSplit = kExperts || kRows > 64 ? 1 : kRows / 16;

@@ -18,20 +18,31 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
                                         TileShared<C>& s) {
   const int thread = threadIdx.x % 128;
   if (thread >= C::kProducers) return;
+  const bool copies = thread < (C::kFour ? 32 : 1);  // weights
   const auto copy_weights = [&](const TilePlace& p, int block, int stage) {
-    barrier_expect(s.full + stage, C::kExperts ? C::kWeightBytes : C::kStageBytes);
+    std::uint8_t* to = ring_bytes + stage * C::kStageBytes;
+    const auto row_of = [&](int part) {
+      return p.expert * a.w.outputs + weight_row<C>(a, part / C::kGroups, part % C::kGroups) + p.output;
+    };
+    if (thread == 0) barrier_expect(s.full + stage, C::kExperts ? C::kWeightBytes : C::kStageBytes);
+    if constexpr (C::kFour) {
+      constexpr int kBytes = four_block_bytes(C::kElem), kLanes = C::kRowsOfW / kFourRows;
+      if (thread >= kLanes) return;
+      // Beyond the last row: any rows, that nobody looks at.
+      const std::int64_t last = a.w.outputs * (C::kExperts ? a.w.experts : 1) - 1,
+                         row = min(row_of(thread / 4) + thread % 4 * kFourRows, last);
+      copy_bytes(to + thread * kBytes,
+                 static_cast<const std::uint8_t*>(a.w.data.data) + row / kFourRows * a.w.data.stride + block * kBytes,
+                 kBytes, s.full + stage);
+    } else {
 #pragma unroll
-    for (int part = 0; part < C::kRowsOfW / 64; ++part) {
-      copy_box(
-          ring_bytes + stage * C::kStageBytes + part * 64 * 128, weights, block * C::kInputs,
-          static_cast<int>(p.expert * a.w.outputs + weight_row<C>(a, part / C::kGroups, part % C::kGroups)) +
-              p.output,
-          s.full + stage);
+      for (int part = 0; part < C::kRowsOfW / 64; ++part)
+        copy_box(to + part * 64 * 128, weights, block * C::kInputs, static_cast<int>(row_of(part)), s.full + stage);
     }
   };
   int early = 0;  // stages whose weights are under way
   if constexpr (C::kEarly) {
-    if (thread == 0 && schedule.first < schedule.total) {
+    if (copies && schedule.first < schedule.total) {
       const TilePlace p = schedule(schedule.first);
       for (; early < min(C::kStages, schedule.end - schedule.begin); ++early)
         copy_weights(p, schedule.begin + early, early);
@@ -58,12 +69,14 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
     for (int block = schedule.begin; block < schedule.end; ++block, ring.next()) {
       barrier_wait(s.empty + ring.stage, ring.parity ^ 1);
       std::uint8_t* boxes = ring_bytes + ring.stage * C::kStageBytes + C::kWeightBytes;
-      if (thread == 0) {
+      if (copies) {
         if (early > 0) {
           --early;
         } else {
           copy_weights(p, block, ring.stage);
         }
+      }
+      if (thread == 0) {
         if constexpr (!C::kExperts) {
 #pragma unroll
           for (int box = 0; box < C::kBoxes; ++box)
@@ -75,7 +88,7 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
 #pragma unroll
         for (int box = 0; box < C::kBoxes; ++box) {
           const int at = (block * C::kBoxes + box) * 8;  // of the pieces of a row
-          const bool fill = !C::kF8 && (at + thread % 8) * 16 >= a.w.inputs * kBytes;
+          const bool fill = !C::kF8 && !C::kFour && (at + thread % 8) * 16 >= a.w.inputs * kBytes;
 #pragma unroll
           for (int j = 0; j < kEach; ++j) {
             const int row = thread / 8 + 16 * j;
@@ -132,8 +145,8 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
       barrier_init(s.info_empty + i, kConsumers * 4);
     }
     barrier_init_done();
-    prefetch_map(&weights);
-    prefetch_map(&rows);
+    if constexpr (!C::kFour) prefetch_map(&weights);
+    if constexpr (!C::kExperts) prefetch_map(&rows);
   }
   if constexpr (!C::kEarly) begin_kernel();
   __syncthreads();
@@ -178,9 +191,10 @@ void start_tiles(const LinearArgs& a, Stream stream) {
   }();
   (void)sized;
   const std::int64_t w_rows = a.w.outputs * std::max(a.w.experts, 1);
-  const TensorMap weights = make_tensor_map(a.w.data, w_rows, a.w.data.stride, 64);
-  const TensorMap rows =
-      C::kExperts ? weights : make_tensor_map(a.x, a.rows, C::kF8 ? a.x.stride : a.w.inputs, C::kRows);
+  TensorMap weights{}, rows{};
+  if constexpr (!C::kFour) weights = make_tensor_map(a.w.data, w_rows, a.w.data.stride, 64);
+  if constexpr (!C::kExperts)
+    rows = make_tensor_map(a.x, a.rows, C::kF8 || C::kFour ? a.x.stride : a.w.inputs, C::kRows);
   const std::int64_t output_tiles = ceil_div(outputs_of<C>(a), std::int64_t{C::kOutputs});
   const std::int64_t most = (ceil_div(a.rows, std::int64_t{C::kRows}) +
                              (C::kExperts ? std::min<std::int64_t>(a.w.experts, a.rows) : 0)) *
@@ -194,7 +208,7 @@ void start_tiles(const LinearArgs& a, Stream stream) {
                   weights, rows);
 }
 
-// Picks tiles for f8 weights and `Planes` planes of x, or (0) bf16: the largest that rows fill (an expert
+// Picks tiles for `Planes` (of TileConfig): the largest that rows fill (an expert
 // gets half as much again as the average) and of which there are enough.
 template <int Planes, bool Experts, bool Glu, template <typename> typename Multiply>
 void pick_tiles(const LinearArgs& a, Stream stream) {
