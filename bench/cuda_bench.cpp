@@ -293,6 +293,43 @@ void bench_attention(Bench& b, int heads, int kv_heads, int dim, int sequences, 
   b.drop();
 }
 
+// A norm and the product that takes it, and a mixture from the residual stream on: as the backend does them, and op by op.
+void bench_from_the_stream(Bench& b, int rows) {
+  constexpr int kWidth = 2048, kOutputs = 12288, kExperts = 256, kHidden = 512, kChosen = 8;
+  const std::string product = fmt::format("norm_linear f8 {}x{} m={}", kOutputs, kWidth, rows), mixture = fmt::format("mixture from the stream f8 m={}", rows);
+  if (!b.wanted(product) && !b.wanted(mixture)) return;
+  const auto in_both_ways = [&](const std::string& name, double bytes, const std::function<void(int, bool)>& call) {
+    if (!b.wanted(name)) return;
+    b.line(name, bytes, 0, [&](int i) { call(i, false); });
+    b.line(name + ", op by op", bytes, 0, [&](int i) { call(i, true); });
+  };
+  Ops& ops = b.ops();
+  const Tensor x = b.noise({rows, kWidth}, DType::kF32), normed = b.noise({rows, kWidth}), delta = b.noise({rows, kWidth});
+  const AddNorm norm{.out = normed, .x = x, .delta = delta, .scale = 1e-6F, .weight = b.noise({kWidth}, DType::kF32), .eps = 1e-6F};
+  std::deque<Weight> w;
+  for (int i = 0; i < 8; ++i) w.push_back(b.weight(DType::kF8E4M3, {kOutputs, kWidth}));
+  const Tensor out = b.noise({rows, kOutputs});
+  in_both_ways(product, double{kOutputs} * kWidth, [&](int i, bool in_steps) {
+    const Weight& of = w[static_cast<std::size_t>(i % 8)];
+    in_steps ? ops.Ops::norm_linear(out, norm, of, {}) : ops.norm_linear(out, norm, of, {});
+  });
+  const Weight router = b.weight(DType::kBF16, {kExperts + 1, kWidth}), in = b.weight(DType::kF8E4M3, {kExperts, 2 * kHidden, kWidth}),
+               down = b.weight(DType::kF8E4M3, {kExperts, kWidth, kHidden}), shared_in = b.weight(DType::kF8E4M3, {2 * kHidden, kWidth}),
+               shared_down = b.weight(DType::kF8E4M3, {kWidth, kHidden});
+  const Tensor routed = b.noise({rows, kExperts + 1}, DType::kF32), mixed = b.noise({rows, kWidth});
+  in_both_ways(mixture, 3.0 * kWidth * kHidden * std::min(kExperts, rows * kChosen), [&](int, bool in_steps) {
+    MoeArgs args{.out = mixed, .x = normed, .norm = norm, .router = &router, .routed = routed, .route = {.logits = routed.columns(0, kExperts)},
+                 .k = kChosen, .in = &in, .down = &down, .shared_in = &shared_in, .shared_down = &shared_down, .shared_gate = routed.columns(kExperts, 1)};
+    if (in_steps) {
+      ops.normalise(norm);
+      ops.linear(routed, normed, router, {});
+      args.norm = {}, args.router = nullptr;
+    }
+    ops.moe(args);
+  });
+  b.drop();
+}
+
 void bench_rows(Bench& b, int rows) {
   constexpr int kWidth = 2048, kChannels = 8192;
   const Batch batch = batch_of(b, rows >= 1024 ? 1 : rows, rows >= 1024 ? rows : 1, 1024);
@@ -327,6 +364,7 @@ void run(Bench& b) {
     bench_linear(b, dtype, 8192, 8192, 8192);
     for (const int rows : {1, 4, 16, 64, 256, 1024, 8192}) bench_experts(b, dtype, rows);
   }
+  for (const int rows : {1, 2, 4, 8, 64}) bench_from_the_stream(b, rows);
   for (const int n : {1, 16, 64, 128}) bench_delta(b, 16, 32, n, 1, 64, false);
   bench_delta(b, 16, 32, 64, 4, 64, true);
   bench_delta(b, 16, 32, 64, 8, 64, true);

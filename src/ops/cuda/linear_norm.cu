@@ -1,4 +1,4 @@
-// add_rms_norm and the product that takes it, for a row or two, in one launch: every block normalises the
+// add_rms_norm and the product that takes it, for few rows, in one launch: every block normalises the
 // rows for its own outputs, while its first weights are on their way.
 #include "ops/cuda/device/norm_rows.cuh"
 #include "ops/cuda/device/stream_product.cuh"
@@ -87,24 +87,26 @@ __global__ void __launch_bounds__(256, blocks_each(1, E, 8))
   }
 }
 
+constexpr int shared_bytes(int rows, int columns) { return rows * (staged_pitch(columns, false) + columns * 4); }
+
 template <int R, int E>
 void start(const NormLinearArgs& a, Stream stream) {
-  constexpr int kMost = R * (staged_pitch(kNormLinearColumns, false) + kNormLinearColumns * 4);
-  static_assert(kMost + sizeof(typename StreamProduct<1, 1, E, false, 8>::Parts) <=
-                47 * 1024);  // needs no permission
+  static_assert(shared_bytes(R, kNormLinearColumns) <= 40 * 1024);  // beyond 48 KB it must be asked for
   const int second = tiles_of(a.below, 16);
   const int blocks = std::min(tiles_of(a.w, 16), std::max(1, a.w.processors * blocks_each(1, E, 8) - second));
   launch(norm_linear_kernel<R, E>, static_cast<unsigned>(blocks + second), 256,
-         static_cast<std::size_t>(R * (staged_pitch(a.norm.columns, false) + a.norm.columns * 4)), stream, a,
-         blocks);
+         static_cast<std::size_t>(shared_bytes(R, a.norm.columns)), stream, a, blocks);
+}
+
+template <int E>
+void start_of_rows(const NormLinearArgs& a, Stream stream) {
+  a.norm.rows == 1 ? start<1, E>(a, stream) : start<2, E>(a, stream);
 }
 
 }  // namespace
 
 void launch_norm_linear(const NormLinearArgs& args, Stream stream) {
-  const bool f8 = args.w.w.data.elem == kElemF8;
-  if (args.norm.rows == 1) return f8 ? start<1, kElemF8>(args, stream) : start<1, kElemBF16>(args, stream);
-  f8 ? start<2, kElemF8>(args, stream) : start<2, kElemBF16>(args, stream);
+  args.w.w.data.elem == kElemF8 ? start_of_rows<kElemF8>(args, stream) : start_of_rows<kElemBF16>(args, stream);
 }
 
 }  // namespace strata::cuda

@@ -59,19 +59,21 @@ __global__ void __launch_bounds__(kNormWarps * 32) router_kernel(RouterArgs a) {
     const int o = static_cast<int>(threadIdx.x) / R, r = static_cast<int>(threadIdx.x) % R, n = first + o;
     if (r < rows && n < outputs) {
       float all = a.bias == nullptr ? 0.0F : a.bias[n];
-      for (int i = 0; i < warps; ++i) all += parts[i][threadIdx.x];
+#pragma unroll
+      for (int i = 0; i < kNormWarps; ++i) all += i < warps ? parts[i][threadIdx.x] : 0.0F;
       a.routed[r * outputs + n] = all;
     }
   }
   if (!last_block(a.arrived)) return;
+  if (live && a.norm.delta.data != nullptr) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      if (r < rows) store8(a.norm.x, r, column, 8, true, norm.x[r]);
+    }
+  }
   for (int r = warp; r < rows; r += warps)
     choose<kRouterExperts / 32>(a.route, r, choice.choice[r], choice.totals[r], choice.weights[r],
                                 choice.chosen[r]);
-  if (!live || a.norm.delta.data == nullptr) return;
-#pragma unroll
-  for (int r = 0; r < R; ++r) {
-    if (r < rows) store8(a.norm.x, r, column, 8, true, norm.x[r]);
-  }
 }
 
 template <int R>

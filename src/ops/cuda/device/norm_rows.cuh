@@ -65,10 +65,12 @@ struct NormRows {
       }
     }
     __syncthreads();
+    const int warps = static_cast<int>(blockDim.x) / 32;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       float sum = 0;
-      for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) sum += squares[r][w];
+#pragma unroll
+      for (int w = 0; w < kNormWarps; ++w) sum += w < warps ? squares[r][w] : 0.0F;
       factor[r] = rsqrtf(sum / static_cast<float>(a.columns) + a.eps);
     }
   }
@@ -82,18 +84,18 @@ struct NormRows {
   }
 };
 
-// True in all threads of the block that comes here last of all blocks of the kernel; `arrived` is zero before
-// and after. What the others wrote before may be read then.
+// True in all threads of the block that comes here last of all blocks of the kernel; `arrived` is zero before and after.
+// What the others wrote before may be read then.
 __device__ __forceinline__ bool last_block(unsigned* arrived) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    last = atomicAdd(arrived, 1) == gridDim.x - 1;
+    unsigned before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
+    last = before == gridDim.x - 1;
     if (last) *arrived = 0;
   }
   __syncthreads();
-  if (last) __threadfence();
   return last;
 }
 
