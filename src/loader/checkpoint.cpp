@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "loader/gguf.h"
 #include "loader/mapped_file.h"
+#include "loader/nvfp4.h"
 #include "loader/safetensors.h"
 
 namespace strata {
@@ -88,6 +89,7 @@ Checkpoint Checkpoint::open(const fs::path& path, Progress progress) {
   auto source = open_source(path);
   auto config = source->config();
   if (!config) config = config_beside(path);
+  if (const auto form = config ? nvfp4_form(config->text()) : std::nullopt) source = with_nvfp4(std::move(source), *form);
   return {std::move(source), std::move(config), path, std::move(progress)};
 }
 

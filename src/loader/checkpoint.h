@@ -38,7 +38,7 @@ class Checkpoint {
   using Progress = std::function<void(std::size_t done, std::size_t total)>;
 
   // A folder, a .safetensors or .gguf file or a .safetensors.index.json. With `progress`, take() reads the tensor from
-  // the disk before it returns; without, pages come in when they are first used.
+  // the disk before it returns; without, pages come in when they are first used. NVFP4 comes as nvfp4.h says.
   static Checkpoint open(const std::filesystem::path& path, Progress progress = {});
   // From any source; `path` is what errors name.
   Checkpoint(std::unique_ptr<const TensorSource> source, std::optional<ModelConfig> config,

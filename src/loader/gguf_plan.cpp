@@ -245,6 +245,7 @@ void PublishedRows::take(const GgufPiece& piece) {
     const std::int64_t rows = (t.group + kScaleBlock - 1) / kScaleBlock, columns = (t.columns + kScaleBlock - 1) / kScaleBlock;
     t.scales = checkpoint_.take(piece.name + "_scale_inv", shape.rank() == 3 ? Shape{shape[0], rows, columns} : Shape{rows, columns});
   }
+  if (t.data.dtype() == DType::kNVFP4) t.scales = checkpoint_.take(piece.name + "_scale_2", {1});
   taken_.emplace(piece.name, t);
 }
 
@@ -277,6 +278,7 @@ void PublishedRows::raw(const GgufPiece& piece, std::int64_t row, std::byte* to)
 }
 
 float PublishedRows::Taken::scale(std::int64_t row, std::int64_t column) const {
+  if (data.dtype() == DType::kNVFP4) return scales.data<float>()[0];
   const std::int64_t blocks = (columns + kScaleBlock - 1) / kScaleBlock, per_expert = (group + kScaleBlock - 1) / kScaleBlock;
   const std::int64_t at = (row / group * per_expert + row % group / kScaleBlock) * blocks + column / kScaleBlock;
   float value = 0;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "loader/nvfp4.h"
 #include "model/families/families.h"
 
 namespace strata {
@@ -62,14 +63,14 @@ bool is_allowed(const Json& value, const std::string& allowed) {
   return false;
 }
 
-// Weights are read in plain types, in FP8 with a scale for each block of 128 x 128, and in MXFP4.
+// Weights are read in plain types, in FP8 with a scale for each block of 128 x 128, in MXFP4 and in NVFP4.
 void check_quantization(const Json& config) {
   const Json q = config.get("quantization_config");
   if (!q.is_object()) return;
   const std::string method = q.get_string("quant_method", "");
-  if (method == "mxfp4") return;
+  if (method == "mxfp4" || nvfp4_form(config)) return;
   if (method != "fp8") {
-    throw Error("{}: quant_method \"{}\" is not supported (fp8, mxfp4 are)", q.where(), method);
+    throw Error("{}: quant_method \"{}\" is not supported (fp8, mxfp4, modelopt and compressed-tensors are)", q.where(), method);
   }
   constexpr int kBlock = 128;
   const Json blocks = q.get("weight_block_size");

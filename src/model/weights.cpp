@@ -179,6 +179,8 @@ void Weights::add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& sca
     const bool aligned = r.begin % kScaleBlock == 0;
     if (scales.empty()) {
       to.pieces.push_back({matrix.rows_from(r.begin, r.count), {}, false});
+    } else if (matrix.dtype() == DType::kNVFP4) {
+      to.pieces.push_back({matrix.rows_from(r.begin, r.count), scales, false});
     } else if (aligned) {
       to.pieces.push_back({matrix.rows_from(r.begin, r.count),
                            scales.rows_from(r.begin / kScaleBlock, blocks(r.count)), false});
@@ -189,6 +191,10 @@ void Weights::add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& sca
 }
 
 Tensor Weights::scales_of(const Tensor& matrix, const std::string& name, Kept& kept) const {
+  if (matrix.dtype() == DType::kNVFP4) {  // dummy weights have no factor
+    const auto factor = checkpoint_.take_if(name + "_scale_2", {1});
+    return factor ? factor->reshape({1, 1}) : Tensor();
+  }
   if (matrix.dtype() != DType::kF8E4M3) return {};
   const std::string scale_name = name + "_scale_inv";
   Shape shape{blocks(matrix[-2]), blocks(matrix[-1])};

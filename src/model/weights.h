@@ -92,11 +92,11 @@ class Weights {
   using Kept = std::vector<Buffer>;
 
   Linear fuse(std::vector<LinearPart> parts, std::int64_t inputs, std::optional<DType> type) const;
-  // Adds [rows] of a matrix, with its block scales when it is FP8. `matrix` is a view [outputs, inputs].
+  // Adds [rows] of a matrix, with its block scales when it is FP8, with its factor when it is NVFP4. `matrix` is a view [outputs, inputs].
   void add_pieces(HostMatrix& to, const Tensor& matrix, const Tensor& scales,
                   const std::vector<RowRange>& rows, Kept& kept) const;
-  // The scales beside an FP8 matrix as f32 [ceil(outputs / 128), ceil(inputs / 128)] (experts: [E, ...]), or
-  // empty.
+  // The scales beside an FP8 matrix as f32 [ceil(outputs / 128), ceil(inputs / 128)] (experts: [E, ...]), the
+  // factor [1, 1] of an NVFP4 one, or empty.
   Tensor scales_of(const Tensor& matrix, const std::string& name, Kept& kept) const;
 
   Checkpoint& checkpoint_;

@@ -5,61 +5,14 @@
 
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <functional>
 
 #include "loader/gguf_export.h"
-#include "loader/safetensors_writer.h"
 #include "loader/temp_folder.h"
-#include "model_fixture.h"
+#include "model_copy.h"
 #include "tensor/quant.h"
 
 namespace strata::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-// Tensors of a golden model, to be changed and written elsewhere; made ones live here.
-class Copy {
- public:
-  explicit Copy(const std::string& golden)
-      : folder_(golden_folder() / golden), file_(Safetensors::open_file(folder_ / "model.safetensors")) {
-    for (const SourceTensor& t : file_->tensors()) {
-      Shape shape;
-      for (const std::int64_t n : t.extents) shape.append(n);
-      tensors_[t.name] = Tensor(const_cast<std::byte*>(t.bytes.data()), t.dtype, shape);
-    }
-  }
-  Tensor take(const std::string& name) {
-    const Tensor t = tensors_.at(name);
-    tensors_.erase(name);
-    return t;
-  }
-  bool has(const std::string& name) const { return tensors_.contains(name); }
-  Tensor make(const std::string& name, DType dtype, const Shape& shape) {
-    return tensors_[name] =
-               buffers_.emplace_back(Buffer::host(bytes_of(dtype, shape.elements()))).view(dtype, shape);
-  }
-  Rows logits(const TempFolder& to, const std::string& name) {
-    const fs::path out = to / name;
-    fs::create_directories(out);
-    fs::copy_file(folder_ / "config.json", out / "config.json");
-    std::vector<NamedTensor> all;
-    for (const auto& [tensor_name, tensor] : tensors_) all.push_back({tensor_name, tensor});
-    write_safetensors(out / "model.safetensors", all);
-    LoadedModel loaded(out, {.threads = 1});
-    const Pools pools(loaded.model, 2, 1, 0);
-    const Piece piece{.tokens = Reference(folder_ / "reference.safetensors").ints("ids.t65"),
-                      .pages = iota(0, 2)};
-    return loaded.run(pools, std::span(&piece, 1)).logits;
-  }
-
- private:
-  fs::path folder_;
-  std::unique_ptr<Safetensors> file_;
-  std::map<std::string, Tensor> tensors_;
-  std::deque<Buffer> buffers_;
-};
 
 void append(const Tensor& from, std::byte*& to) {
   std::memcpy(to, from.raw(), from.bytes());

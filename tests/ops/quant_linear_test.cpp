@@ -207,5 +207,34 @@ TEST(QuantLoad, PartBlocksAreAnError) {
   EXPECT_EQ(ops.load(HostMatrix(w.tensor), DType::kQ8_0).dtype, DType::kQ8_0);
 }
 
+// NVFP4 is kept as the bf16 nearest to code times scale times the factor of its piece, for embeddings and products.
+TEST(Nvfp4Weights, AreWidenedWithTheirFactors) {
+  constexpr std::int64_t kInputs = 48;  // not whole blocks of 32
+  CpuOps ops({.threads = 2});
+  HostMatrix matrix;
+  std::vector<Quantised> pieces;
+  float factors[] = {0.37F, 0.0021F};
+  for (int p = 0; p < 2; ++p) {
+    pieces.push_back(quantised(DType::kNVFP4, 9, kInputs, static_cast<std::uint32_t>(p)));
+    matrix.pieces.push_back({pieces.back().blocks.tensor, Tensor(factors + p, DType::kF32, {1, 1}), false});
+  }
+  const Weight w = ops.load(matrix, {});
+  ASSERT_EQ(w.dtype, DType::kBF16);
+  EXPECT_THROW(ops.load(matrix, DType::kNVFP4), Error);
+  const Owned x = random_matrix(DType::kF32, 3, kInputs, 5);
+  const Owned out = run(ops, x.tensor, w);
+  for (std::int64_t r = 0; r < 3; ++r) {
+    for (std::int64_t n = 0; n < 18; ++n) {
+      double sum = 0, size = 0;
+      for (std::int64_t k = 0; k < kInputs; ++k) {
+        const double weight = to_float(to_bfloat16(factors[n / 9] * pieces[static_cast<std::size_t>(n / 9)].values.row(n % 9)[k]));
+        sum += weight * x.row(r)[k];
+        size += std::abs(weight * x.row(r)[k]);
+      }
+      ASSERT_NEAR(out.row(r)[n], sum, size * 1e-6) << r << " " << n;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace strata

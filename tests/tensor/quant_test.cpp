@@ -99,5 +99,49 @@ TEST(QuantDeath, PartBlocksAndPlainTypes) {
 
 INSTANTIATE_TEST_SUITE_P(Types, Quant, testing::ValuesIn(kBlockTypes), [](const auto& p) { return std::string(name(p.param)); });
 
+// NVFP4 from its definition, in double: a sign, two bits of exponent, one of mantissa; times an E4M3 scale.
+TEST(Nvfp4Blocks, MeanWhatTheirDefinitionSays) {
+  const auto e2m1 = [](int code) {
+    const int exponent = code >> 1 & 3, mantissa = code & 1;
+    const double size = exponent == 0 ? mantissa * 0.5 : std::ldexp(1 + mantissa * 0.5, exponent - 1);
+    return (code & 8) != 0 ? -size : size;
+  };
+  const auto e4m3 = [](int bits) {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    const double size = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    return (bits & 128) != 0 ? -size : size;
+  };
+  ASSERT_EQ(bytes_of(DType::kNVFP4, 32), 18U);
+  for (int scale = 0; scale < 256; ++scale) {
+    if ((scale & 127) == 127) continue;  // no number
+    std::byte block[9];
+    for (int i = 0; i < 8; ++i) block[i] = static_cast<std::byte>(2 * i | (2 * i + 1) << 4);
+    block[8] = static_cast<std::byte>(scale);
+    float values[16];
+    dequantize_row(DType::kNVFP4, block, 16, values);
+    for (int i = 0; i < 16; ++i) ASSERT_EQ(values[i], e2m1(i) * e4m3(scale)) << scale << " " << i;
+  }
+}
+
+TEST(Nvfp4Blocks, RowsSurviveAsWellAsTheirBitsAllow) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(8192), y(8192);
+  for (float& v : x) v = normal(random);
+  std::vector<std::byte> blocks(bytes_of(DType::kNVFP4, 8192));
+  quantize_row(DType::kNVFP4, x.data(), 8192, blocks.data());
+  dequantize_row(DType::kNVFP4, blocks.data(), 8192, y.data());
+  double error = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) error += std::pow(x[i] - y[i], 2);
+  EXPECT_LT(std::sqrt(error / 8192), 0.095);
+  const std::vector<float> zeros(16), large(16, 1e6F);
+  quantize_row(DType::kNVFP4, zeros.data(), 16, blocks.data());
+  dequantize_row(DType::kNVFP4, blocks.data(), 16, y.data());
+  EXPECT_EQ(std::vector<float>(y.begin(), y.begin() + 16), zeros);
+  quantize_row(DType::kNVFP4, large.data(), 16, blocks.data());  // the largest there is
+  dequantize_row(DType::kNVFP4, blocks.data(), 16, y.data());
+  EXPECT_EQ(y[0], 6 * 448.0F);
+}
+
 }  // namespace
 }  // namespace strata

@@ -29,20 +29,26 @@ __global__ void __launch_bounds__(256) fill_kernel(FillArgs a) {
 
 __global__ void __launch_bounds__(256) fill_four_bit_kernel(FillFourBitArgs a) {
   begin_kernel();
-  const std::int64_t step = std::int64_t{gridDim.x} * 256, first = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
+  const std::int64_t step = std::int64_t{gridDim.x} * 256,
+                     first = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
   const int bytes = four_block_bytes(a.to.elem);
   auto* words = static_cast<std::uint32_t*>(a.to.data);
-  // Deviation of random codes: 4.6 of integers, 2.93 of E2M1. The scale's byte 120 means 2^-15.
+  // Deviation of random codes: 4.2 to 4.6 of integers, 2.93 of E2M1. The scale's byte 120 means 2^-15.
   const __half2 scale = __float2half2_rn(a.deviation / 4.6F), zero = __float2half2_rn(0);
   for (std::int64_t i = first; i < a.groups * a.to.stride / 4; i += step) {
     const int at = static_cast<int>(i * 4 % bytes);
-    words[i] = at < kFourCodes ? static_cast<std::uint32_t>(mix(static_cast<std::uint64_t>(i) + (std::uint64_t{a.seed} << 40)))
+    auto codes =
+        static_cast<std::uint32_t>(mix(static_cast<std::uint64_t>(i) + (std::uint64_t{a.seed} << 40)));
+    // Integers -7 to 7: 0 becomes 8, so that their mean is zero.
+    if (a.to.elem == kElemInt4) codes |= (~(codes | codes >> 1 | codes >> 2 | codes >> 3) & 0x11111111U) << 3;
+    words[i] = at < kFourCodes                 ? codes
                : a.to.elem == kElemFp4         ? 0x78787878U
                : at < kFourCodes + kFourScales ? reinterpret_cast<const std::uint32_t&>(scale)
                                                : reinterpret_cast<const std::uint32_t&>(zero);
   }
   if (a.factors == nullptr) return;
-  for (std::int64_t i = first; i < a.groups * kFourRows; i += step) a.factors[i] = a.deviation / 2.93F * 32768.0F;
+  for (std::int64_t i = first; i < a.groups * kFourRows; i += step)
+    a.factors[i] = a.deviation / 2.93F * 32768.0F;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 // 16) + j that mean 2^(s / 8 - 30) (1 + s % 8 / 8). Products of those with codes are exact in bf16.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "ops/cuda/views.h"
@@ -38,22 +39,23 @@ constexpr int four_scale(int elem, int r, int k) {
 constexpr std::uint32_t place_int4(int i, int code) {
   return static_cast<std::uint32_t>(code) << (i / 2 * 4 + i % 2 * 16);
 }
-// E2M1 codes are cut so that a shift and a mask make each pair a pair of bf16, 2^126 too small (widen_fp4 of
-// device/four_bit.cuh): sign, exponent and mantissa of pair 0 at bits 15, 8, 6; of 1 at 12, 5, 3; of 2 at 9,
-// 2, 0; of 3 at 14, 10 and 13.
+// E2M1 codes are cut so that few instructions make each pair a pair of bf16 (sign at bit 15, exponent and
+// mantissa at 8 to 6 of each half), 2^126 too small: pairs 0, 1 and 2 lie rotated left by fp4_turn, which
+// leaves bits 15, 7, 6 and 0 to pair 3, whose upper bit of the exponent is at 0.
+constexpr int fp4_turn(int p) { return p == 0 ? 2 : 6 * p; }
+constexpr std::uint32_t kFp4Pair = 0x81c081c0U, kFp4Rest = 0x80c080c0U, kFp4Exponent = 0x01000100U;
+
 constexpr std::uint32_t place_fp4(int i, int code) {
-  const auto sign = static_cast<std::uint32_t>(code >> 3 & 1), rest = static_cast<std::uint32_t>(code & 7);
-  const int p = i / 2;
-  const std::uint32_t half =
-      p == 3 ? sign << 14 | (rest >> 1) << 10 | (rest & 1) << 13 : (sign << 15 | rest << 6) >> (3 * p);
-  return half << (i % 2 * 16);
+  const std::uint32_t bits = static_cast<std::uint32_t>((code & 8) << 12 | (code & 7) << 6) << (i % 2 * 16);
+  if (i / 2 < 3) return std::rotl(bits, fp4_turn(i / 2));
+  return (bits & kFp4Rest) | (bits & kFp4Exponent) >> 8;
 }
 // The reverse: the four bits.
 constexpr int fp4_at(int i, std::uint32_t word) {
-  const std::uint32_t half = word >> (i % 2 * 16) & 0xffff;
-  const int p = i / 2;
-  if (p == 3) return static_cast<int>((half >> 14 & 1) << 3 | (half >> 10 & 3) << 1 | (half >> 13 & 1));
-  return static_cast<int>((half << (3 * p) >> 15 & 1) << 3 | (half << (3 * p) >> 6 & 7));
+  const std::uint32_t bits =
+      i / 2 < 3 ? std::rotr(word, fp4_turn(i / 2)) : (word & kFp4Rest) | (word << 8 & kFp4Exponent);
+  const std::uint32_t half = bits >> (i % 2 * 16);
+  return static_cast<int>((half >> 12 & 8) | (half >> 6 & 7));
 }
 
 }  // namespace strata::cuda

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/error.h"
 #include "ops/cuda/op_checks.h"
+#include "tensor/convert.h"
 
 namespace strata::cuda {
 namespace {
@@ -19,9 +19,14 @@ struct Row {
   std::vector<std::byte> blocks;
   DType type;
 
-  Row(const cpu::MatrixRows& rows, DType stored, std::int64_t row)
-      : blocks(bytes_of(stored, rows.inputs())), type(stored) {
-    rows.read_raw(row, blocks.data());
+  Row(const cpu::MatrixRows& rows, DType as, std::int64_t row) : blocks(bytes_of(as, rows.inputs())), type(as) {
+    if (rows.stored_as(as)) {
+      rows.read_raw(row, blocks.data());
+      return;
+    }
+    std::vector<float> values(static_cast<std::size_t>(rows.inputs()));
+    rows.read_f32(row, values.data());
+    row_from_f32(as, values.data(), rows.inputs(), blocks.data());
   }
   int byte(std::int64_t block, int at) const {
     return static_cast<int>(blocks[static_cast<std::size_t>(block * info(type).block_bytes + at)]);
@@ -59,9 +64,10 @@ struct Fp4Scale {
   int turn = 0;       // bits of codes to turn: their signs where the scale is negative
 };
 
+bool is_number(int e4m3) { return (e4m3 & 0x7f) != 0x7f; }
+
 // E4M3 as a scale's byte, whose exponent is 8 more and has a bit more, so that all are normal.
 Fp4Scale scale_of_e4m3(int bits) {
-  if ((bits & 0x7f) == 0x7f) throw Error("a scale of an NVFP4 matrix is no number");
   const int turn = bits >> 7 << 3;
   bits &= 0x7f;
   if (bits == 0) return {.zero = true};
@@ -144,9 +150,16 @@ bool is_four_bit_type(DType type) {
 
 bool fits_four_bit(const cpu::MatrixRows& rows, DType type, std::int64_t experts, bool values) {
   if (experts > 0 && rows.rows() / experts % kFourRows != 0) return false;
-  if (type != DType::kMXFP4 || !values) return true;
+  if (!values || (type != DType::kMXFP4 && type != DType::kNVFP4)) return true;
   for (std::int64_t r = 0; r < rows.rows(); ++r) {
-    const Exponents e(Row(rows, type, r), rows.inputs());
+    const Row row(rows, type, r);
+    if (type == DType::kNVFP4) {
+      for (std::int64_t b = 0; b < rows.inputs() / 16; ++b) {
+        if (!is_number(row.byte(b, 8))) return false;
+      }
+      continue;
+    }
+    const Exponents e(row, rows.inputs());
     if (e.greatest - e.least >= kExponents || e.greatest == kNoExponent) return false;
   }
   return true;
@@ -162,7 +175,7 @@ void pack_four_bit(const cpu::MatrixRows& rows, DType type, std::int64_t begin, 
     if (begin + r >= rows.rows()) continue;
     const Row row(rows, type, begin + r);
     if (elem == kElemFp4) {
-      factors[r] = pack_fp4(row, r, inputs, rows.scale(begin + r, 0), blocks);
+      factors[r] = pack_fp4(row, r, inputs, rows.stored_as(type) ? rows.scale(begin + r, 0) : 1, blocks);
     } else {
       pack_ints(row, elem, r, inputs, blocks);
     }

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <vector>
 
 #include "base/error.h"
 #include "ops/cpu/matrix_rows.h"
+#include "ops/cpu/thread_pool.h"
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/fill.h"
@@ -35,6 +38,7 @@ DType kept_type(DType stored, std::optional<DType> wanted, DType activation) {
   if (activation == DType::kF32) return DType::kF32;
   const DType type = wanted.value_or(stays(stored) ? stored : DType::kBF16);
   if (stays(type) && stored == type) return type;
+  if (cuda::is_four_bit_type(type) && type != DType::kNVFP4) return type;  // quantised here; NVFP4 would want a factor
   if (type == DType::kF16) return DType::kBF16;
   if (type != DType::kF32 && type != DType::kBF16) throw Error("weights of type {} cannot be kept as {} on CUDA", name(stored), name(type));
   return type;
@@ -177,12 +181,21 @@ void CudaOps::load_four_bit(Weight& w, const cpu::MatrixRows& rows) {
   const auto batch = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStagingBytes) / group_bytes);
   std::vector<std::byte> staging(static_cast<std::size_t>(std::min(batch, groups) * group_bytes));
   std::vector<float> scales(static_cast<std::size_t>(fp4 ? factors : 0));
+  ThreadPool threads(available_cores());
   for (std::int64_t begin = 0; begin < groups; begin += batch) {
     const std::int64_t count = std::min(batch, groups - begin);
-    for (std::int64_t g = 0; g < count; ++g) {
+    std::mutex guard;
+    std::exception_ptr failed;
+    threads.parallel_for(count, [&](std::int64_t g) {
       const std::int64_t row = (begin + g) * cuda::kFourRows;
-      cuda::pack_four_bit(rows, w.dtype, row, staging.data() + g * group_bytes, fp4 ? scales.data() + row : nullptr);
-    }
+      try {
+        cuda::pack_four_bit(rows, w.dtype, row, staging.data() + g * group_bytes, fp4 ? scales.data() + row : nullptr);
+      } catch (...) {
+        const std::lock_guard lock(guard);
+        failed = std::current_exception();
+      }
+    });
+    if (failed) std::rethrow_exception(failed);
     copy_to_device(w.data.rows_from(begin, count), staging.data());
   }
   if (fp4) copy_to_device(w.scales, scales.data());

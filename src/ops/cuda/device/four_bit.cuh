@@ -37,12 +37,10 @@ __device__ __forceinline__ std::uint32_t fp4_scale(std::uint32_t scales, int j) 
 // A word of E2M1 codes times a pair of fp4_scale, exactly.
 __device__ __forceinline__ void widen_fp4(std::uint32_t word, std::uint32_t scale,
                                           std::uint32_t (&pairs)[4]) {
-  constexpr std::uint32_t kMask = 0x81c081c0U;
-  pairs[0] = multiply_pair(word & kMask, scale);
-  pairs[1] = multiply_pair(word << 3 & kMask, scale);
-  pairs[2] = multiply_pair(word << 6 & kMask, scale);
-  pairs[3] =
-      multiply_pair((word << 1 & 0x80008000U) | (word >> 3 & 0x01800180U) | (word >> 7 & 0x00400040U), scale);
+#pragma unroll
+  for (int p = 0; p < 3; ++p)
+    pairs[p] = multiply_pair(__funnelshift_r(word, word, fp4_turn(p)) & kFp4Pair, scale);
+  pairs[3] = multiply_pair((word & kFp4Rest) | (word << 8 & kFp4Exponent), scale);
 }
 
 // Weight (row, k), rows of experts one after the other. For what is not on the way of speed.

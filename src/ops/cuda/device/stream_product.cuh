@@ -16,7 +16,8 @@ namespace strata::cuda {
 
 // MT groups of 8 rows of x, RT tiles of 16 rows of w (Glu: one of gate rows, one of up rows); a warp has
 // `Together` chunks of k under way.
-template <int MT, int RT, int E, bool Glu, int Warps, int Together = (E == kElemBF16 ? 4 : 2) / RT>
+template <int MT, int RT, int E, bool Glu, int Warps,
+          int Together = is_four_bit(E) && MT == 1 ? 2 : (E == kElemBF16 ? 4 : 2) / RT>
 struct StreamProduct {
   static_assert(!Glu || RT == 2);
   using Chunk = StreamChunk<E>;
@@ -124,12 +125,12 @@ struct StreamProduct {
 };
 
 // Blocks of a processor.
-constexpr int blocks_each(int mt, int elem, int warps) {
-  return warps > 8 ? 1 : mt == 1 && elem != kElemBF16 ? 3 : 2;
+constexpr int blocks_each(int mt, int rt, int elem, int warps) {
+  return warps > 8 ? 1 : mt == 1 && elem != kElemBF16 && !(rt == 2 && is_four_bit(elem)) ? 3 : 2;
 }
 
 template <int MT, int RT, int E, bool Glu, int Warps>
-__global__ void __launch_bounds__(Warps * 32, blocks_each(MT, E, Warps)) stream_kernel(LinearArgs a) {
+__global__ void __launch_bounds__(Warps * 32, blocks_each(MT, RT, E, Warps)) stream_kernel(LinearArgs a) {
   using S = StreamProduct<MT, RT, E, Glu, Warps>;
   __shared__ typename S::Parts parts;
   S stream(a);
@@ -183,7 +184,7 @@ void start_stream(const LinearArgs& a, Stream stream) {
   const int tiles = tiles_of(a, Glu ? 16 : 16 * RT);
   if (a.order == nullptr) {
     launch(kernel,
-           dim3(static_cast<unsigned>(std::min(tiles, a.processors * blocks_each(MT, E, Warps))),
+           dim3(static_cast<unsigned>(std::min(tiles, a.processors * blocks_each(MT, RT, E, Warps))),
                 static_cast<unsigned>(ceil_div(a.rows, std::int64_t{8 * MT}))),
            Warps * 32, 0, stream, a);
     return;
@@ -204,6 +205,10 @@ void pick_stream(const LinearArgs& a, Stream stream) {
     if (a.order == nullptr && tiles_of(a, 16) <= a.processors)
       return rows <= 8 ? start_stream<1, 1, E, false, 16>(a, stream)
                        : start_stream<2, 1, E, false, 16>(a, stream);
+  }
+  if constexpr (is_four_bit(E) && !Glu) {  // many tiles: larger ones, as each ends with all warps waiting
+    if (a.order == nullptr && rows <= 8 && tiles_of(a, 32) >= 4 * a.processors)
+      return start_stream<1, 2, E, Glu>(a, stream);
   }
   rows <= 8 ? start_stream<1, Glu ? 2 : 1, E, Glu>(a, stream) : start_stream<2, 2, E, Glu>(a, stream);
 }

@@ -12,8 +12,8 @@ namespace strata::cuda {
 
 constexpr int kConsumers = 2;  // warpgroups
 
-// Planes: 0 = bf16 weights and x; above, f8 weights and so many f8 planes of x (quantise_rows.cu); below, weights of 4
-// bits, of the Elem -Planes, and x in the order of reorder_rows.cu.
+// Planes: 0 = bf16 weights and x; above, f8 weights and so many f8 planes of x (quantise_rows.cu); below,
+// weights of 4 bits, of the Elem -Planes, and x in the order of reorder_rows.cu.
 template <int RowsT, int GroupsT, int PlanesT, bool ExpertsT, bool GluT>
 struct TileConfig {
   static_assert(!GluT || GroupsT == 2);
@@ -25,19 +25,22 @@ struct TileConfig {
   static constexpr bool kGlu =
       GluT;  // a consumer's first group are gate rows, its second the up rows of the same outputs
   static constexpr int kRowsOfW = kConsumers * kGroups * 64, kOutputs = kGlu ? kRowsOfW / 2 : kRowsOfW;
-  // A stage: 128 bytes of each row of w, or blocks of 16 rows (four_bit.h), and kBoxes times 128 bytes of each
-  // row of x.
+  // A stage: 128 bytes of each row of w, or blocks of 16 rows (four_bit.h), and kBoxes times 128 bytes of
+  // each row of x.
   static constexpr int kInputs = kF8 || kFour ? 128 : 64, kBoxes = kF8 ? kPlanes : kFour ? 2 : 1;
   static constexpr int kWeightBytes = kFour ? kRowsOfW / kFourRows * four_block_bytes(kElem) : kRowsOfW * 128,
-                       kBox = kRows * 128,
-                       kStageBytes = kWeightBytes + kBox * kBoxes;
+                       kBox = kRows * 128, kStageBytes = kWeightBytes + kBox * kBoxes;
   // Staging of a consumer as it writes 64 outputs of up to 64 rows: rows of 128 bytes, and 16 so that columns
   // of pieces lie in different banks.
   static constexpr int kStagingRow = 144,
                        kStagingEach = std::max(std::min(kRows, 64) * kStagingRow, 4 * 2048),
                        kStaging = kConsumers * kStagingEach;
-  static constexpr int kStages = std::min(10, (216 * 1024 - kStaging) / kStageBytes);
+  // Blocks of a processor: two where they fit and widening needs more warps than one has.
+  static constexpr int kBlocks = kFour && kRows == 32 ? 2 : 1;
+  static constexpr int kStages = std::min(10, (216 * 1024 / kBlocks - kStaging) / kStageBytes);
   static constexpr int kShared = 1024 + kStages * kStageBytes + kStaging;
+  // Registers of a consumer's threads; with a producer's 40 as many as a block has.
+  static constexpr int kRegisters = kBlocks == 2 ? 96 : 232;
   static constexpr int kProducers = kExperts ? 128 : 32;  // threads
   // Whether weights may be copied before the kernel before has ended: what says which ones is older than
   // that. f8 and 4 bits: the kernel before has made the planes, or the order (experts whose planes were there

@@ -32,12 +32,14 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
       const std::int64_t last = a.w.outputs * (C::kExperts ? a.w.experts : 1) - 1,
                          row = min(row_of(thread / 4) + thread % 4 * kFourRows, last);
       copy_bytes(to + thread * kBytes,
-                 static_cast<const std::uint8_t*>(a.w.data.data) + row / kFourRows * a.w.data.stride + block * kBytes,
+                 static_cast<const std::uint8_t*>(a.w.data.data) + row / kFourRows * a.w.data.stride +
+                     block * kBytes,
                  kBytes, s.full + stage);
     } else {
 #pragma unroll
       for (int part = 0; part < C::kRowsOfW / 64; ++part)
-        copy_box(to + part * 64 * 128, weights, block * C::kInputs, static_cast<int>(row_of(part)), s.full + stage);
+        copy_box(to + part * 64 * 128, weights, block * C::kInputs, static_cast<int>(row_of(part)),
+                 s.full + stage);
     }
   };
   int early = 0;  // stages whose weights are under way
@@ -129,7 +131,7 @@ __device__ __forceinline__ void with_width(int width, F&& f) {
 // Multiply::run<N>(consumer, info, begin, end, sum): the sums over stages [begin, end) of a tile of N rows,
 // each taken and released.
 template <typename C, typename Multiply>
-__global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
+__global__ void __launch_bounds__(128 * (kConsumers + 1), C::kBlocks)
     tiles_kernel(LinearArgs a, const __grid_constant__ TensorMap weights,
                  const __grid_constant__ TensorMap rows) {
   extern __shared__ std::uint8_t shared[];
@@ -156,7 +158,7 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     produce<C>(a, &weights, &rows, schedule, ring_bytes, s);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(C::kRegisters));
     if constexpr (C::kEarly) begin_kernel();
     Consumer<C> c(a, s, ring_bytes, ring_bytes + C::kStages * C::kStageBytes);
     Ring<2> slot;
@@ -202,11 +204,11 @@ void start_tiles(const LinearArgs& a, Stream stream) {
                             output_tiles;
   LinearArgs args = a;
   if (C::kSplit > 1 && a.rows <= C::kRows && a.rows > C::kRows - C::kWidthStep &&
-      a.w.inputs > (C::kSplit - 1) * C::kInputs && most * C::kSplit <= a.processors)
+      a.w.inputs > (C::kSplit - 1) * C::kInputs && most * C::kSplit <= a.processors * C::kBlocks)
     args.split = C::kSplit;
-  launch_clusters(kernel, static_cast<unsigned>(std::min<std::int64_t>(most * args.split, a.processors)),
-                  static_cast<unsigned>(args.split), 128 * (kConsumers + 1), C::kShared, stream, args,
-                  weights, rows);
+  launch_clusters(
+      kernel, static_cast<unsigned>(std::min<std::int64_t>(most * args.split, a.processors * C::kBlocks)),
+      static_cast<unsigned>(args.split), 128 * (kConsumers + 1), C::kShared, stream, args, weights, rows);
 }
 
 // Picks tiles for `Planes` (of TileConfig): the largest that rows fill (an expert
