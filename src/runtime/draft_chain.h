@@ -1,4 +1,5 @@
-// DraftChain: the drafts of several passes, each of which takes tokens of those before it, and the one wait for them.
+// DraftChain: the drafts of several passes, each of which takes tokens of those before it, and the one wait
+// for them.
 #pragma once
 
 #include <span>
