@@ -1,4 +1,5 @@
-// Steps begun ahead: the next decode step is built and enqueued while the host still waits for the tokens of the current one.
+// Steps begun ahead: the next decode step is built and enqueued while the host still waits for the tokens of
+// the current one.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +14,8 @@ std::span<const Drawn> EngineCore::draw(Step& step) {
   if (!go && !step.begun_ahead) return runner_->draw(step.out.logits, queue_.rows());
   if (!step.begun_ahead) {
     draw_ = runner_->begin_draw(step.out.logits, queue_.rows());
-    step.scratch.reset();  // what is enqueued from now on may write there; a shape's recording wants its scratch where it was
+    step.scratch.reset();  // what is enqueued from now on may write there; a shape's recording wants its
+                           // scratch where it was
   }
   if (go) go_ahead();
   return runner_->finish_draw(draw_);
@@ -22,13 +24,15 @@ std::span<const Drawn> EngineCore::draw(Step& step) {
 bool EngineCore::may_go_ahead() const {
   if (!runner_->draws_together() || !scheduler_.waiting().empty()) return false;
   // All that run have their row, and will have it again.
-  if (active_.size() != scheduler_.running().size() || static_cast<int>(active_.size()) > scheduler_.row_limit()) return false;
+  if (active_.size() != scheduler_.running().size() ||
+      static_cast<int>(active_.size()) > scheduler_.row_limit())
+    return false;
   return std::all_of(active_.begin(), active_.end(), [](const Active& a) {
     const Request& r = a.run.sequence->request;
     const SamplingParams& p = r.sampling;
     const bool same_edits = p.repetition_penalty == 1 && p.presence_penalty == 0 && p.frequency_penalty == 0;
-    return a.run.rows == 1 && a.drafts == 0 && a.verify == 1 && !a.run.sequence->followed && r.constraint == nullptr && same_edits &&
-           r.logprobs <= kMostTopLogprobs;
+    return a.run.rows == 1 && a.drafts == 0 && a.verify == 1 && !a.run.sequence->followed &&
+           r.constraint == nullptr && same_edits && r.logprobs <= kMostTopLogprobs;
   });
 }
 
@@ -41,8 +45,14 @@ void EngineCore::go_ahead() {
     Sequence& s = *now.run.sequence;
     if (now.known + 1 >= s.limit) continue;  // ends with the token being drawn
     const int row = builder_.rows();
-    Active& a = ahead_.active.emplace_back(Active{.run = {&s, 1, 0}, .first_row = row, .first_logit = row, .logits = 1,
-                                                  .known = now.known + 1, .verify = 1, .first_draw = row, .start = now.known});
+    Active& a = ahead_.active.emplace_back(Active{.run = {&s, 1, 0},
+                                                  .first_row = row,
+                                                  .first_logit = row,
+                                                  .logits = 1,
+                                                  .known = now.known + 1,
+                                                  .verify = 1,
+                                                  .first_draw = row,
+                                                  .start = now.known});
     const int end = a.start + 1;
     room = residency_.grow(s, end);
     if (recurrent_ && options_.prefix_cache && end % kPageTokens == 0) {
@@ -54,7 +64,11 @@ void EngineCore::go_ahead() {
     if (!room) break;
     static constexpr int kNotKnownYet = 0;
     a.state_in = s.slot;
-    builder_.add({.tokens = std::span(&kNotKnownYet, 1), .start = a.start, .pages = s.pages, .state_in = a.state_in, .adapter = s.adapter});
+    builder_.add({.tokens = std::span(&kNotKnownYet, 1),
+                  .start = a.start,
+                  .pages = s.pages,
+                  .state_in = a.state_in,
+                  .adapter = s.adapter});
     drawn_.push_back({row, draw_ + static_cast<std::uint64_t>(now.first_draw)});
     builder_.save(row, s.slot);
     if (a.boundary) builder_.save(row, a.boundary_slot);

@@ -359,10 +359,16 @@ bool EngineCore::begin_step(Clock::time_point now, Step& step) {
   step.mark = Clock::now();
   step.scratch.emplace(ops_->arena());
   try {
-    step.out = forward({});
+    step.out = forward(drawn_);
   } catch (const OutOfMemory& e) {
     shrink_step(e.what());
     return false;
+  }
+  if (!drawn_.empty()) {  // the model's pass is enqueued behind the drafter's
+    drafter_->settle();
+    const auto settled = Clock::now();
+    step.drafting.propose += std::chrono::duration<double>(settled - step.mark).count();
+    step.mark = settled;
   }
   return true;
 }
@@ -436,11 +442,13 @@ void EngineCore::take_drafts(DraftStep& step) {
   std::vector<DraftWish> wishes;
   for (const Run& r : plan_.runs) {
     r.sequence->drafts.clear();
+    r.sequence->draft_draws.clear();
     if (r.drafts > 0) wishes.push_back({r.sequence, r.drafts});
     step.passes = std::max(step.passes, r.drafts);
   }
   try {
     if (!wishes.empty()) drafter_->propose(wishes);
+    if (!runner_->draws_together()) drafter_->settle();
   } catch (const OutOfMemory& e) {
     give_up_drafts(e.what());
   }
@@ -452,6 +460,7 @@ void EngineCore::give_up_drafts(const std::string& reason) {
   for (const Run& r : plan_.runs) {
     rows += r.rows + r.drafts;
     r.sequence->drafts.clear();
+    r.sequence->draft_draws.clear();
     drafter_->forget(*r.sequence);
   }
   log::warn("the drafter found no memory beside a step of {} rows, which has no drafts; the next ones are smaller: {}", rows, reason);

@@ -150,7 +150,7 @@ class EngineCore {
     std::uint64_t draw = 0;
     std::string failed;                  // found no memory
   } ahead_;
-  std::vector<TokenSource> drawn_;       // rows of the step begun ahead
+  std::vector<TokenSource> drawn_;       // tokens of the batch being built that the host does not know
   DrawQueue queue_;
   std::vector<std::uint32_t> mask_;
   EngineMetrics metrics_;

@@ -24,6 +24,7 @@ bool accepts_by_chance(double probability, std::uint64_t seed, int position) {
 
 void EngineCore::build() {
   builder_.clear();
+  drawn_.clear();
   active_.resize(plan_.runs.size());
   int logit = 0;
   std::vector<std::pair<int, int>> saves;  // (row of the run, slot)
@@ -43,6 +44,9 @@ void EngineCore::build() {
     tokens.insert(tokens.end(), s.drafts.begin(), s.drafts.begin() + a.drafts);
     run.tokens = tokens;
     a.first_row = builder_.add(run);
+    for (std::size_t d = 0; d < std::min(s.draft_draws.size(), static_cast<std::size_t>(a.drafts)); ++d) {
+      drawn_.push_back({a.first_row + a.run.rows + static_cast<int>(d), s.draft_draws[d]});
+    }
     a.state_in = run.state_in;
     std::stable_sort(saves.begin(), saves.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     for (const auto& [row, slot] : saves) builder_.save(a.first_row + row, slot);

@@ -42,7 +42,7 @@ void MtpDrafter::build(std::vector<Entering>& entering, int pass) {
   for (Entering& e : entering) {
     const Sequence& s = *e.sequence;
     // The last draft wished for leads nowhere, and nothing is drafted when nothing is wished.
-    auto drafts = std::span(e.drafts).first(static_cast<std::size_t>(std::max(0, std::min(pass, e.wish - 1))));
+    auto drafts = std::span(s.draft_draws).first(static_cast<std::size_t>(std::max(0, std::min(pass, e.wish - 1))));
     e.before = e.row + (pass < depths() ? 0 : e.rows - 1);
     int start = e.first;
     if (pass < depths()) {
@@ -93,14 +93,14 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
   for (const DraftWish& w : wishes) {
     Sequence& s = *w.sequence;
     s.drafts.clear();
+    s.draft_draws.clear();
     if (w.drafts <= 0 || s.draft_index < 0 || state(s).count == 0) continue;
     const State& st = state(s);
     entering.push_back({.sequence = &s, .first = st.first + 1, .count = st.count, .wish = w.drafts});
     passes = std::max(passes, w.drafts);
   }
   if (entering.empty()) return;
-  runner_.begin_chain();
-  std::vector<Sequence*> drafting;  // whose the draws are
+  drafting_.begin(runner_);
   Tensor h1, before;
   for (int pass = 0; pass < passes; ++pass) {
     if (pass >= depths()) std::erase_if(entering, [&](const Entering& e) { return e.wish <= pass; });
@@ -116,20 +116,15 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
     const Tensor hidden = pass == 0 ? h1 : chain(entering, pass, h1, before);
     const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(std::min(pass, depths() - 1)), hidden, drawn_);
     Pairs last;
-    const auto wishes_left = std::count_if(entering.begin(), entering.end(), [&](const Entering& e) { return e.wish > pass; });
-    std::uint64_t draft = runner_.begin_best(out.logits, static_cast<int>(wishes_left));
-    for (Entering& e : entering) {
-      if (e.wish > pass) {
-        e.drafts.push_back(draft++);
-        drafting.push_back(e.sequence);
-      }
+    std::vector<Sequence*> wishing;
+    for (const Entering& e : entering) {
+      if (e.wish > pass) wishing.push_back(e.sequence);
       pair(last, e.row + e.count - 1, e.sequence->draft_index);
     }
+    drafting_.draw(runner_, out.logits, wishing);
     if (pass + 1 < depths()) copy(out.hidden, last, last_[static_cast<std::size_t>(pass)]);
     before = out.hidden;
   }
-  const auto tokens = runner_.finish_chain();
-  for (std::size_t i = 0; i < tokens.size(); ++i) drafting[i]->drafts.push_back(tokens[i]);
 }
 
 void MtpDrafter::observe(const FinishedStep& step) {
@@ -209,6 +204,7 @@ void MtpDrafter::remember(const Sequence& s, const StepRun& run, int from, int c
 }
 
 void MtpDrafter::forget(Sequence& s) {
+  drafting_.forget(s);
   if (s.draft_index >= 0) free_.push_back(s.draft_index);
   s.draft_index = -1;
 }

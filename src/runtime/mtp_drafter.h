@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/batch_builder.h"
+#include "runtime/draft_chain.h"
 #include "runtime/drafter.h"
 #include "runtime/runner.h"
 
@@ -20,6 +21,7 @@ class MtpDrafter final : public Drafter {
   MtpDrafter(const Model& head, std::span<const Memory> memory, std::vector<Tensor> carries, int max_sequences, Runner& runner);
 
   void propose(std::span<const DraftWish> wishes) override;
+  void settle() override { drafting_.settle(runner_); }
   void observe(const FinishedStep& step) override;
   void forget(Sequence& sequence) override;
 
@@ -34,7 +36,6 @@ class MtpDrafter final : public Drafter {
     int row = 0, rows = 0;      // of the pass
     int before = 0;             // first row of the pass before
     int wish = 0;               // drafts to make
-    std::vector<std::uint64_t> drafts;  // drawn so far, by Runner::begin_best
     int carry_slot = -1;        // H before the first token lies here, if the store does not have it
     bool cold = false;          // there is no H_d before the first token: H_1 stands in for it
   };
@@ -62,6 +63,7 @@ class MtpDrafter final : public Drafter {
   std::vector<int> free_;
   BatchBuilder builder_;
   std::vector<TokenSource> drawn_;
+  DraftChain drafting_;
 };
 
 }  // namespace strata

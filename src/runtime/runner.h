@@ -83,9 +83,9 @@ class Runner {
   };
 
   Ops& ops_;
+  std::list<Step> steps_;  // most recently used first; they go after the device, which waits for what it runs
   std::unique_ptr<StepDevice> device_;
   DeviceClock* clock_ = nullptr;
-  std::list<Step> steps_;  // most recently used first
   Sampler sampler_;
   std::vector<Drawn> drawn_;
   std::vector<std::vector<std::pair<float, int>>> tops_;

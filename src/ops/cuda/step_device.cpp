@@ -48,6 +48,8 @@ CudaStepDevice::CudaStepDevice(CudaOps& ops, const StepLimits& limits)
       numbers_(ops, number_bytes(limits)),
       draws_(ops, clock_, limits) {}
 
+CudaStepDevice::~CudaStepDevice() { cudaStreamSynchronize(ops_.stream()); }
+
 Batch CudaStepDevice::upload(const Batch& host, std::span<const TokenSource> drawn) {
   ++ops_.counters().uploads;
   clock_.enter();

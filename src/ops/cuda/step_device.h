@@ -11,6 +11,7 @@ namespace strata::cuda {
 class CudaStepDevice final : public StepDevice, public DeviceClock {
  public:
   CudaStepDevice(CudaOps& ops, const StepLimits& limits);
+  ~CudaStepDevice() override;
 
   Batch upload(const Batch& host, std::span<const TokenSource> drawn) override;
   Tensor place(std::span<const int> numbers, const Shape& shape) override;
