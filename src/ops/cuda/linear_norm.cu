@@ -58,7 +58,7 @@ struct NormedInput {
 
 // As pair_kernel; without `below` all blocks are those of w.
 template <int R, int E>
-__global__ void __launch_bounds__(256, blocks_each(1, E, 8))
+__global__ void __launch_bounds__(256, blocks_each(1, 1, E, 8))
     norm_linear_kernel(NormLinearArgs a, int blocks) {
   using First = StreamProduct<1, 1, E, false, 8>;
   using Second = StreamProduct<1, 1, kElemBF16, false, 8, 2>;
@@ -93,7 +93,7 @@ template <int R, int E>
 void start(const NormLinearArgs& a, Stream stream) {
   static_assert(shared_bytes(R, kNormLinearColumns) <= 40 * 1024);  // beyond 48 KB it must be asked for
   const int second = tiles_of(a.below, 16);
-  const int blocks = std::min(tiles_of(a.w, 16), std::max(1, a.w.processors * blocks_each(1, E, 8) - second));
+  const int blocks = std::min(tiles_of(a.w, 16), std::max(1, a.w.processors * blocks_each(1, 1, E, 8) - second));
   launch(norm_linear_kernel<R, E>, static_cast<unsigned>(blocks + second), 256,
          static_cast<std::size_t>(shared_bytes(R, a.norm.columns)), stream, a, blocks);
 }
