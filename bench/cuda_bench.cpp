@@ -364,7 +364,7 @@ void run(Bench& b) {
     bench_linear(b, dtype, 8192, 8192, 8192);
     for (const int rows : {1, 4, 16, 64, 256, 1024, 8192}) bench_experts(b, dtype, rows);
   }
-  for (const int rows : {1, 2, 4, 8, 64}) bench_from_the_stream(b, rows);
+  for (const int rows : {1, 2, 64}) bench_from_the_stream(b, rows);
   for (const int n : {1, 16, 64, 128}) bench_delta(b, 16, 32, n, 1, 64, false);
   bench_delta(b, 16, 32, 64, 4, 64, true);
   bench_delta(b, 16, 32, 64, 8, 64, true);

@@ -107,23 +107,25 @@ TEST_P(NormProductParity, MoeFromTheStream) {
     Scoring scoring;
     int groups, top_groups;
   };
-  constexpr int kHidden = 40;
+  constexpr int kHidden = 48;
   unsigned seed = 8000;
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    if (!bf16() && dtype != DType::kBF16) continue;  // f32 activations: all op by op
     for (const Case& c : {Case{1, 16, 4, 64, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
-                          {1, 256, 8, 2048, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
+                          {1, 64, 8, 2048, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
+                          {2, 256, 8, 264, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
                           {2, 33, 3, 264, DType::kBF16, false, false, Scoring::kTopKSoftmax, 1, 1},
-                          {3, 40, 6, 2048, DType::kBF16, true, true, Scoring::kSigmoid, 8, 3},
-                          {4, 9, 8, 4096, DType::kBF16, true, false, Scoring::kSoftmax, 1, 1},
-                          {5, 257, 2, 1032, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
-                          {7, 250, 5, 1000, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
-                          {8, 256, 8, 2048, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
-                          {8, 12, 3, 8, DType::kBF16, true, false, Scoring::kSoftmax, 1, 1},
-                          {3, 16, 4, 4104, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
+                          {2, 40, 6, 512, DType::kBF16, true, true, Scoring::kSigmoid, 8, 3},
+                          {2, 9, 8, 4096, DType::kBF16, true, false, Scoring::kSoftmax, 1, 1},
+                          {2, 257, 2, 264, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
+                          {1, 250, 5, 200, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
+                          {1, 12, 3, 8, DType::kBF16, true, false, Scoring::kSoftmax, 1, 1},
+                          {2, 16, 4, 4104, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
                           {2, 16, 4, 256, DType::kF8E4M3, true, true, Scoring::kSoftmax, 1, 1},
+                          {3, 16, 4, 64, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
                           {9, 16, 4, 512, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
-                        {16, 256, 8, 1024, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
-                        {100, 64, 8, 256, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
+                          {16, 256, 8, 128, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
+                          {100, 64, 8, 256, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1},
                           {30, 16, 4, 512, DType::kBF16, true, true, Scoring::kSoftmax, 1, 1}}) {
       seed += 30;
       const int outputs = c.experts + (c.gate ? 1 : 0);
@@ -136,7 +138,7 @@ TEST_P(NormProductParity, MoeFromTheStream) {
       const WeightPair win = weight(in.matrix), wdown = weight(down.matrix), wshared_in = weight(shared_in.matrix), wshared_down = weight(shared_down.matrix),
                        wrouter = weight(router.matrix);
       const Pair stream = both(random_tensor({c.rows, c.width + 8}, seed + 5, 3), DType::kF32), delta = activations({c.rows, c.width}, seed + 6),
-                 norm = vector(c.width, seed + 7, 0.2F, 1), bias = vector(outputs, seed + 8), normed = poisoned({c.rows, c.width}),
+                 norm = vector(c.width, seed + 7, 0.01F, 0.05F), bias = vector(outputs, seed + 8), normed = poisoned({c.rows, c.width}),
                  routed = poisoned({c.rows, outputs}, DType::kF32), out = poisoned({c.rows, c.width});
       const auto run = [&](Ops& ops, auto side, bool at_once) {
         const AddNorm add{.out = side(normed), .x = side(stream).columns(0, c.width), .delta = c.delta ? side(delta) : Tensor(), .scale = 0.5F,

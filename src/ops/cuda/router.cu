@@ -1,4 +1,4 @@
-// The norm, the router's product and the choice for few rows. Every block normalises the rows for its few
+// The norm, the router's product and the choice for a row or two. Every block normalises the rows for its few
 // outputs; the last one to be done chooses, and adds to the residual stream, which all have read then.
 #include "ops/cuda/device/choose.cuh"
 #include "ops/cuda/device/launch.cuh"
@@ -8,13 +8,10 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int outputs_each(int rows) {
-  return rows <= 2 ? 2 : 4;
-}  // of a block: what it reads of x grows with the rows
+constexpr int kOutputs = 2;  // of a block
 
 template <int R>
 __global__ void __launch_bounds__(kNormWarps * 32) router_kernel(RouterArgs a) {
-  constexpr int kOutputs = outputs_each(R);
   __shared__ float parts[kNormWarps][kOutputs * R];
   __shared__ ChooseShared<kRouterExperts / 32, R> choice;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
@@ -79,16 +76,14 @@ __global__ void __launch_bounds__(kNormWarps * 32) router_kernel(RouterArgs a) {
 template <int R>
 void start(const RouterArgs& a, Stream stream) {
   const int threads = ceil_div(a.norm.columns, 256) * 32;
-  launch(router_kernel<R>, static_cast<unsigned>(ceil_div(a.w.outputs, std::int64_t{outputs_each(R)})),
+  launch(router_kernel<R>, static_cast<unsigned>(ceil_div(a.w.outputs, std::int64_t{kOutputs})),
          static_cast<unsigned>(threads), 0, stream, a);
 }
 
 }  // namespace
 
 void launch_router(const RouterArgs& args, Stream stream) {
-  if (args.norm.rows <= 1) return start<1>(args, stream);
-  if (args.norm.rows <= 2) return start<2>(args, stream);
-  args.norm.rows <= 4 ? start<4>(args, stream) : start<8>(args, stream);
+  args.norm.rows == 1 ? start<1>(args, stream) : start<2>(args, stream);
 }
 
 }  // namespace strata::cuda

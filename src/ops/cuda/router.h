@@ -7,7 +7,7 @@
 
 namespace strata::cuda {
 
-constexpr int kRouterRows = 8, kRouterColumns = 4096, kRouterExperts = 256, kRouterGroups = 128;  // at most
+constexpr int kRouterRows = 2, kRouterColumns = 4096, kRouterExperts = 256, kRouterGroups = 128;  // at most
 
 struct RouterArgs {
   NormArgs norm;                // x f32, delta and out bf16, `wide`

@@ -28,41 +28,36 @@ struct NormRows {
 
   __device__ __forceinline__ void load(const NormArgs& a, int column) {
     __shared__ float squares[R][kNormWarps];
-    constexpr int kTogether = R < 4 ? R : 4;  // rows whose loads are under way at once
     const int warp = threadIdx.x / 32, last = static_cast<int>(a.rows) - 1;
     const bool live = column < a.columns;
+    float4 low[R] = {}, high[R] = {};  // all loads are under way at once
+    uint4 delta[R] = {};
+    if (live) {
 #pragma unroll
-    for (int r0 = 0; r0 < R; r0 += kTogether) {
-      float4 low[kTogether] = {}, high[kTogether] = {};
-      uint4 delta[kTogether] = {};
-      if (live) {
-#pragma unroll
-        for (int r = 0; r < kTogether; ++r) {
-          const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(a.x.data) +
-                                                             min(r0 + r, last) * a.x.stride + column);
-          low[r] = from[0], high[r] = from[1];
-        }
-        if (a.delta.data != nullptr) {
-#pragma unroll
-          for (int r = 0; r < kTogether; ++r)
-            delta[r] = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.delta.data) +
-                                                       min(r0 + r, last) * a.delta.stride + column);
-        }
+      for (int r = 0; r < R; ++r) {
+        const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(a.x.data) +
+                                                           min(r, last) * a.x.stride + column);
+        low[r] = from[0], high[r] = from[1];
       }
+      if (a.delta.data != nullptr) {
 #pragma unroll
-      for (int r = 0; r < kTogether; ++r) {
-        Eight& to = x[r0 + r];
-        to = {{low[r].x, low[r].y, low[r].z, low[r].w, high[r].x, high[r].y, high[r].z, high[r].w}};
-        const Eight d = unpack8(delta[r]);
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          to.v[i] += d.v[i] * a.scale;
-          sum += to.v[i] * to.v[i];
-        }
-        sum = warp_sum(sum);
-        if (threadIdx.x % 32 == 0) squares[r0 + r][warp] = sum;
+        for (int r = 0; r < R; ++r)
+          delta[r] = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.delta.data) +
+                                                     min(r, last) * a.delta.stride + column);
       }
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      x[r] = {{low[r].x, low[r].y, low[r].z, low[r].w, high[r].x, high[r].y, high[r].z, high[r].w}};
+      const Eight d = unpack8(delta[r]);
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[r].v[i] += d.v[i] * a.scale;
+        sum += x[r].v[i] * x[r].v[i];
+      }
+      sum = warp_sum(sum);
+      if (threadIdx.x % 32 == 0) squares[r][warp] = sum;
     }
     __syncthreads();
     const int warps = static_cast<int>(blockDim.x) / 32;
@@ -84,8 +79,8 @@ struct NormRows {
   }
 };
 
-// True in all threads of the block that comes here last of all blocks of the kernel; `arrived` is zero before and after.
-// What the others wrote before may be read then.
+// True in all threads of the block that comes here last of all blocks of the kernel; `arrived` is zero before
+// and after. What the others wrote before may be read then.
 __device__ __forceinline__ bool last_block(unsigned* arrived) {
   __shared__ bool last;
   __syncthreads();
