@@ -368,8 +368,8 @@ void run(Bench& b) {
   for (const int n : {1, 16, 64, 128}) bench_delta(b, 16, 32, n, 1, 64, false);
   bench_delta(b, 16, 32, 64, 4, 64, true);
   bench_delta(b, 16, 32, 64, 8, 64, true);
-  for (const int n : {1, 8, 16, 64, 256}) bench_delta_net(b, 16, 32, n, 1, false);
-  for (const int n : {1, 16, 64}) bench_delta_net(b, 16, 32, n, 4, true);
+  for (const int n : {1, 2, 64}) bench_delta_net(b, 16, 32, n, 1, false);
+  for (const int n : {1, 4, 8}) bench_delta_net(b, 16, 32, n, 4, true);
   for (const int n : {1024, 8192}) bench_delta(b, 16, 32, 1, n, 0, false);
   bench_delta(b, 16, 32, 8, 1024, 0, false);
   for (const auto& [heads, kv_heads, dim] : {std::tuple{16, 2, 256}, {32, 8, 128}}) {

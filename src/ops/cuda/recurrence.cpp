@@ -1,8 +1,6 @@
 // causal_conv, gated_delta, delta_net and ssd: checks, and the choice of a kernel.
 #include "ops/cuda/recurrence.h"
 
-#include <cstdlib>
-
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/op_checks.h"
 
@@ -81,7 +79,8 @@ void run_gated_delta(const cuda::GatedDeltaView& view, CudaOps& ops) {
   cuda::launch_gated_delta_step(view, chunks ? cuda::kStepRows : view.batch.rows, ops.stream());
 }
 
-// What the one kernel of launch_delta_net takes; a step with longer runs goes op by op, with the same bits.
+// Whether the one kernel of launch_delta_net takes it, and gains by it: with more sequences whole steps were slower for it
+// (docs/gpu_speed.md). The bits are the same either way.
 bool suits_one_kernel(const DeltaNetArgs& a, const cuda::DeltaNetView& v) {
   const cuda::ConvView& conv = v.conv;
   const cuda::GatedDeltaView& delta = v.delta;
@@ -91,10 +90,10 @@ bool suits_one_kernel(const DeltaNetArgs& a, const cuda::DeltaNetView& v) {
     return r.data == nullptr || (r.elem == cuda::kElemF32 && cuda::wide(r, 8) && row % 4 == 0);
   };
   const Tensor& x = a.norm.x;
-  return conv.batch.longest_run <= cuda::kStepRows && conv.taps == 3 && conv.bias == nullptr && delta.key_dim == 128 &&
-         (V == 32 || V == 64 || V == 128) && group <= cuda::kMostCluster &&
-         a.conv.out.raw() == a.delta.qkv.raw() && a.delta.out.raw() == x.raw() && x.shape().rank() == 3 && x[2] == V &&
-         !a.norm.gate_first && (a.norm.group == 0 || a.norm.group == V) &&
+  return conv.batch.longest_run <= cuda::kStepRows && conv.batch.sequences <= (conv.batch.longest_run == 1 ? 2 : 8) &&
+         conv.taps == 3 && conv.bias == nullptr && delta.key_dim == 128 && (V == 32 || V == 64 || V == 128) &&
+         group <= cuda::kMostCluster && a.conv.out.raw() == a.delta.qkv.raw() && a.delta.out.raw() == x.raw() &&
+         x.shape().rank() == 3 && x[2] == V && !a.norm.gate_first && (a.norm.group == 0 || a.norm.group == V) &&
          a.norm.weight.elements() == V && alike(conv.x) && alike(conv.out) && alike(delta.out) && alike(v.gate) && alike(v.out) &&
          delta.a.elem == conv.x.elem && delta.b.elem == conv.x.elem && floats(conv.state, conv.channels) &&
          floats(conv.tape, conv.channels) && floats(delta.state, V) && floats(delta.tape, conv.channels + 2 * delta.heads) &&
@@ -124,7 +123,7 @@ void CudaOps::gated_delta(const GatedDeltaArgs& args, const Batch& batch) {
 void CudaOps::delta_net(const DeltaNetArgs& a, const Batch& batch) {
   if (batch.shape.rows == 0) return;
   const std::int64_t rows = batch.shape.rows, values = std::int64_t{a.delta.value_heads} * a.delta.value_dim;
-  if (a.norm.gate.empty() || std::getenv("STRATA_DN_OFF") != nullptr) return Ops::delta_net(a, batch);  // round 1 only
+  if (a.norm.gate.empty()) return Ops::delta_net(a, batch);
   cuda::DeltaNetView view{.conv = view_of(a.conv, batch), .delta = view_of(a.delta, batch)};
   view.gate = cuda::rows_of("delta_net", "gate", a.norm.gate, rows, values);
   view.out = cuda::rows_of("delta_net", "out", a.norm.out, rows, values);
