@@ -240,6 +240,41 @@ void bench_delta(Bench& b, int key_heads, int heads, int sequences, int run, int
   b.drop();
 }
 
+// The convolution, delta rule and gated norm of a layer, in one op and in three.
+void bench_delta_net(Bench& b, int key_heads, int heads, int sequences, int run, bool tapes) {
+  constexpr int K = 128, V = 128;
+  for (const bool apart : {false, true}) {
+    const std::string name =
+        fmt::format("delta_net {}/{} {} x {} rows{}{}", key_heads, heads, sequences, run, tapes ? " tapes" : "", apart ? ", three ops" : "");
+    if (!b.wanted(name)) continue;
+    const Batch batch = batch_of(b, sequences, run, 64, tapes);
+    const std::int64_t rows = batch.shape.rows;
+    const int C = 2 * key_heads * K + heads * V, values = heads * V;
+    const double state = 4.0 * sequences * (heads * K * V + 3 * C);
+    const int turns = Bench::turns(state);
+    std::vector<Tensor> states, windows;
+    for (int i = 0; i < turns; ++i) {
+      states.push_back(b.noise({sequences, heads, K, V}, DType::kF32));
+      windows.push_back(b.noise({sequences, C, 3}, DType::kF32));
+    }
+    const Tensor in = b.noise({rows, C + values + 2 * heads}), qkv = b.noise({rows, C}), out = b.noise({rows, heads, V}),
+                 zero = b.noise({heads}, DType::kF32), taps = b.noise({C, 4}, DType::kF32), weight = b.noise({V}, DType::kF32),
+                 window_tape = tapes ? b.noise({sequences, kTapeRows, C}, DType::kF32) : Tensor(),
+                 tape = tapes ? b.noise({sequences, kTapeRows, C + 2 * heads}, DType::kF32) : Tensor();
+    b.line(name, 2 * state + static_cast<double>(rows) * 2 * (C + 2 * values), 0, [&](int i) {
+      const auto turn = static_cast<std::size_t>(i % turns);
+      const DeltaNetArgs args{
+          .conv = {.out = qkv, .x = in.columns(0, C), .weight = taps, .bias = {}, .state = windows[turn], .tape = window_tape},
+          .delta = {.out = out, .qkv = qkv, .a = in.columns(C + values + heads, heads), .b = in.columns(C + values, heads), .a_log = zero,
+                    .dt_bias = zero, .key_heads = key_heads, .value_heads = heads, .key_dim = K, .value_dim = V, .state = states[turn],
+                    .tape = tape},
+          .norm = {.out = out, .x = out, .gate = in.columns(C, values).reshape({rows, heads, V}), .weight = weight}};
+      apart ? b.ops().Ops::delta_net(args, batch) : b.ops().delta_net(args, batch);
+    }, 2 * turns);
+    b.drop();
+  }
+}
+
 void bench_attention(Bench& b, int heads, int kv_heads, int dim, int sequences, int run, int past) {
   const std::string name = fmt::format("attention {}/{} of {}, {} x {} rows after {}", heads, kv_heads, dim, sequences, run, past);
   if (!b.wanted(name)) return;
@@ -255,6 +290,43 @@ void bench_attention(Bench& b, int heads, int kv_heads, int dim, int sequences, 
   b.line(name, kv_bytes + 4.0 * static_cast<double>(rows) * heads * dim, 4.0 * sequences * seen * heads * dim, [&](int i) {
     b.ops().attention({.out = out, .q = q, .kv = kv[static_cast<std::size_t>(i % turns)], .scale = 0.0625F}, batch);
   }, run > 64 ? 3 : 2 * turns);
+  b.drop();
+}
+
+// A norm and the product that takes it, and a mixture from the residual stream on: as the backend does them, and op by op.
+void bench_from_the_stream(Bench& b, int rows) {
+  constexpr int kWidth = 2048, kOutputs = 12288, kExperts = 256, kHidden = 512, kChosen = 8;
+  const std::string product = fmt::format("norm_linear f8 {}x{} m={}", kOutputs, kWidth, rows), mixture = fmt::format("mixture from the stream f8 m={}", rows);
+  if (!b.wanted(product) && !b.wanted(mixture)) return;
+  const auto in_both_ways = [&](const std::string& name, double bytes, const std::function<void(int, bool)>& call) {
+    if (!b.wanted(name)) return;
+    b.line(name, bytes, 0, [&](int i) { call(i, false); });
+    b.line(name + ", op by op", bytes, 0, [&](int i) { call(i, true); });
+  };
+  Ops& ops = b.ops();
+  const Tensor x = b.noise({rows, kWidth}, DType::kF32), normed = b.noise({rows, kWidth}), delta = b.noise({rows, kWidth});
+  const AddNorm norm{.out = normed, .x = x, .delta = delta, .scale = 1e-6F, .weight = b.noise({kWidth}, DType::kF32), .eps = 1e-6F};
+  std::deque<Weight> w;
+  for (int i = 0; i < 8; ++i) w.push_back(b.weight(DType::kF8E4M3, {kOutputs, kWidth}));
+  const Tensor out = b.noise({rows, kOutputs});
+  in_both_ways(product, double{kOutputs} * kWidth, [&](int i, bool in_steps) {
+    const Weight& of = w[static_cast<std::size_t>(i % 8)];
+    in_steps ? ops.Ops::norm_linear(out, norm, of, {}) : ops.norm_linear(out, norm, of, {});
+  });
+  const Weight router = b.weight(DType::kBF16, {kExperts + 1, kWidth}), in = b.weight(DType::kF8E4M3, {kExperts, 2 * kHidden, kWidth}),
+               down = b.weight(DType::kF8E4M3, {kExperts, kWidth, kHidden}), shared_in = b.weight(DType::kF8E4M3, {2 * kHidden, kWidth}),
+               shared_down = b.weight(DType::kF8E4M3, {kWidth, kHidden});
+  const Tensor routed = b.noise({rows, kExperts + 1}, DType::kF32), mixed = b.noise({rows, kWidth});
+  in_both_ways(mixture, 3.0 * kWidth * kHidden * std::min(kExperts, rows * kChosen), [&](int, bool in_steps) {
+    MoeArgs args{.out = mixed, .x = normed, .norm = norm, .router = &router, .routed = routed, .route = {.logits = routed.columns(0, kExperts)},
+                 .k = kChosen, .in = &in, .down = &down, .shared_in = &shared_in, .shared_down = &shared_down, .shared_gate = routed.columns(kExperts, 1)};
+    if (in_steps) {
+      ops.normalise(norm);
+      ops.linear(routed, normed, router, {});
+      args.norm = {}, args.router = nullptr;
+    }
+    ops.moe(args);
+  });
   b.drop();
 }
 
@@ -292,9 +364,12 @@ void run(Bench& b) {
     bench_linear(b, dtype, 8192, 8192, 8192);
     for (const int rows : {1, 4, 16, 64, 256, 1024, 8192}) bench_experts(b, dtype, rows);
   }
+  for (const int rows : {1, 2, 4, 8, 64}) bench_from_the_stream(b, rows);
   for (const int n : {1, 16, 64, 128}) bench_delta(b, 16, 32, n, 1, 64, false);
   bench_delta(b, 16, 32, 64, 4, 64, true);
   bench_delta(b, 16, 32, 64, 8, 64, true);
+  for (const int n : {1, 8, 16, 64, 256}) bench_delta_net(b, 16, 32, n, 1, false);
+  for (const int n : {1, 16, 64}) bench_delta_net(b, 16, 32, n, 4, true);
   for (const int n : {1024, 8192}) bench_delta(b, 16, 32, 1, n, 0, false);
   bench_delta(b, 16, 32, 8, 1024, 0, false);
   for (const auto& [heads, kv_heads, dim] : {std::tuple{16, 2, 256}, {32, 8, 128}}) {

@@ -36,10 +36,12 @@ function(strata_library name)
   endif()
 endfunction()
 
-# How many times as long as usual tests wait: sanitizers slow the program.
+# Sanitizers slow the program: how many times as long as usual tests wait, and of how many requests tests of very many send one.
 set(STRATA_PATIENCE 1)
+set(STRATA_EACH 1)
 if(STRATA_SANITIZE)
   set(STRATA_PATIENCE 5)
+  set(STRATA_EACH 6)
 endif()
 
 # strata_time_limit(SECONDS test...)

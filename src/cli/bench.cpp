@@ -90,7 +90,9 @@ class Subject {
     return seconds_of([&] {
       const Scratch scratch(ops_.arena());
       const ModelOutput out = runner_.forward(model_, step, pools_.views());
-      if (runner_.device() != nullptr) runner_.best(out.logits, batch_);  // waits
+      if (runner_.device() == nullptr) return;
+      runner_.begin_best(out.logits, batch_);
+      runner_.finish_chain();  // waits
     });
   }
 

@@ -20,7 +20,7 @@ void Attention::forward(Residual& x, const Batch& batch, const Memory& memory, O
   const auto& kv = std::get<KvView>(memory);
   const std::int64_t T = batch.shape.rows, H = config_.heads, Hk = config_.kv_heads, Dh = config_.head_dim;
 
-  const Tensor qkv = w_.qkv(x.enter(w_.sublayer), batch, ops);  // [T, (q | gate | k | v)]
+  const Tensor qkv = w_.qkv(x.entry(w_.sublayer), batch, ops);  // [T, (q | gate | k | v)]
   std::int64_t at = 0;
   const auto next = [&](std::int64_t heads, std::int64_t dim) {
     const Tensor part = qkv.columns(at, heads * dim).reshape({T, heads, dim});

@@ -22,19 +22,20 @@ void GatedDeltaNet::forward(Residual& x, const Batch& batch, const Memory& memor
   const bool lazy = !batch.tape.empty();
   const std::int64_t T = batch.shape.rows, C = channels(), Hv = config_.value_heads, V = config_.value_dim;
 
-  const Tensor in = w_.in(x.enter(w_.sublayer), batch, ops);  // [T, (q | k | v | z | b | a)]
+  const Tensor in = w_.in(x.entry(w_.sublayer), batch, ops);  // [T, (q | k | v | z | b | a)]
   const Tensor z = in.columns(C, Hv * V).reshape({T, Hv, V});
   const Tensor b = in.columns(C + Hv * V, Hv), a = in.columns(C + Hv * V + Hv, Hv);
 
   const Tensor qkv = ops.make({T, C});
-  ops.causal_conv({.out = qkv, .x = in.columns(0, C), .weight = w_.conv, .bias = {}, .state = state.tensors[0],
-                   .tape = lazy ? state.tapes[0] : Tensor{}}, batch);
   const Tensor out = ops.make({T, Hv, V});
-  ops.gated_delta({.out = out, .qkv = qkv, .a = a, .b = b, .a_log = w_.a_log, .dt_bias = w_.dt_bias,
-                   .key_heads = config_.key_heads, .value_heads = config_.value_heads, .key_dim = config_.key_dim,
-                   .value_dim = config_.value_dim, .state = state.tensors[1],
-                   .tape = lazy ? state.tapes[1] : Tensor{}}, batch);
-  ops.gated_norm({.out = out, .x = out, .gate = z, .weight = w_.norm.weight, .eps = w_.norm.eps, .activation = config_.gate});
+  ops.delta_net({.conv = {.out = qkv, .x = in.columns(0, C), .weight = w_.conv, .bias = {}, .state = state.tensors[0],
+                          .tape = lazy ? state.tapes[0] : Tensor{}},
+                 .delta = {.out = out, .qkv = qkv, .a = a, .b = b, .a_log = w_.a_log, .dt_bias = w_.dt_bias,
+                           .key_heads = config_.key_heads, .value_heads = config_.value_heads, .key_dim = config_.key_dim,
+                           .value_dim = config_.value_dim, .state = state.tensors[1],
+                           .tape = lazy ? state.tapes[1] : Tensor{}},
+                 .norm = {.out = out, .x = out, .gate = z, .weight = w_.norm.weight, .eps = w_.norm.eps,
+                          .activation = config_.gate}}, batch);
   w_.out(x.output(), out.reshape({T, Hv * V}), batch, ops);
   x.leave(w_.sublayer);
 }

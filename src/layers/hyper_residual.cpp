@@ -42,12 +42,12 @@ Tensor HyperResidual::mix(const HyperConnection& c) {
   return normed_;
 }
 
-Tensor HyperResidual::enter(const Sublayer& sublayer) {
+AddNorm HyperResidual::entry(const Sublayer& sublayer) {
   const HyperConnection& c = *sublayer.hyper;
   mix(c);
   ops_.linear(injection_, streams_normed_, c.inject, {});
   ops_.scale(injection_, 1 / static_cast<float>(streams_), 0);
-  return normed_;
+  return {.out = normed_};
 }
 
 void HyperResidual::leave(const Sublayer&) { pending_ = true; }

@@ -21,7 +21,7 @@ class HyperResidual final : public Residual {
   // x [T, D] is every stream's start; `end` outlives this.
   HyperResidual(Tensor x, int streams, const HyperConnection& end, Ops& ops);
 
-  Tensor enter(const Sublayer& sublayer) override;
+  AddNorm entry(const Sublayer& sublayer) override;
   void leave(const Sublayer& sublayer) override;
   Tensor flush() override;                   // [T, S*D]
   Tensor finish(const Norm& norm) override;  // the end's own mixture; `norm` is not used

@@ -29,6 +29,13 @@ Tensor Linear::operator()(Tensor x, const Batch& batch, Ops& ops, DType dtype) c
   return out;
 }
 
+Tensor Linear::operator()(const AddNorm& x, const Batch& batch, Ops& ops) const {
+  const Tensor out = ops.make({x.out.rows(), outputs()});
+  ops.norm_linear(out, x, *weight_, bias_);
+  if (const LoraTable* table = adapters_of(this, batch)) ops.lora(out, x.out, *table, batch.adapters);
+  return out;
+}
+
 Tensor Linear::glu(Tensor x, Activation activation, float limit, const Batch& batch, Ops& ops) const {
   const Tensor out = ops.make({x.rows(), outputs() / 2});
   if (!adapted(batch)) {

@@ -49,6 +49,8 @@ class Linear {
   void operator()(Tensor out, Tensor x, const Batch& batch, Ops& ops) const;
   Tensor operator()(Tensor x, const Batch& batch, Ops& ops) const;
   Tensor operator()(Tensor x, const Batch& batch, Ops& ops, DType dtype) const;
+  // Of the norm's output.
+  Tensor operator()(const AddNorm& x, const Batch& batch, Ops& ops) const;
   // The GLU of gate | up [T, N / 2], in new scratch.
   Tensor glu(Tensor x, Activation activation, float limit, const Batch& batch, Ops& ops) const;
 

@@ -26,7 +26,7 @@ void Mamba2::forward(Residual& x, const Batch& batch, const Memory& memory, Ops&
   const std::int64_t T = batch.shape.rows, C = channels(), I = inner(), H = config_.heads,
                      P = config_.head_dim, G = config_.norm_groups;
 
-  const Tensor in = w_.in(x.enter(w_.sublayer), batch, ops);  // [T, (gate | x | B | C | dt)]
+  const Tensor in = w_.in(x.entry(w_.sublayer), batch, ops);  // [T, (gate | x | B | C | dt)]
   const Tensor xbc = ops.make({T, C});
   ops.causal_conv({.out = xbc,
                    .x = in.columns(I, C),

@@ -26,7 +26,7 @@ void Mla::forward(Residual& x, const Batch& batch, const Memory& memory, Ops& op
   const std::int64_t T = batch.shape.rows, H = config_.heads, R = config_.latent, Dn = config_.nope_dim,
                      Dr = config_.rope_dim, Dv = config_.value_dim;
 
-  const Tensor in = w_.in(x.enter(w_.sublayer), batch, ops);  // [T, (query latent | latent | rotary key)]
+  const Tensor in = w_.in(x.entry(w_.sublayer), batch, ops);  // [T, (query latent | latent | rotary key)]
   const std::int64_t at = in.row_size() - R - Dr;
   const Tensor latent = in.columns(at, R), k = in.columns(at, R + Dr).reshape({T, 1, R + Dr});
   ops.rms_norm(latent, latent, w_.latent_norm, config_.latent_eps);

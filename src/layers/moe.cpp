@@ -15,9 +15,15 @@ bool is_one_op(const MoeConfig& config, const MoeWeights& w, const Batch& batch)
 
 }  // namespace
 
-void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config, const MoeWeights& w,
+void mix_experts(Tensor out, Tensor routed_by, const AddNorm& norm, const MoeConfig& config, const MoeWeights& w,
                  const Batch& batch, Ops& ops) {
-  const Tensor routed = w.router(routed_by, batch, ops, DType::kF32);  // [T, E or E + 1]
+  const Tensor x = norm.out;
+  const bool one_op = is_one_op(config, w, batch), all_in_it = one_op && routed_by.empty() && !w.router.adapted(batch);
+  const Tensor routed = ops.make({x.rows(), w.router.outputs()}, DType::kF32);  // [T, E or E + 1]
+  if (!all_in_it) {
+    ops.normalise(norm);
+    w.router(routed, routed_by.empty() ? x : routed_by, batch, ops);
+  }
   const RouteArgs route{.logits = routed.columns(0, config.experts),
                         .bias = w.choice_bias,
                         .scoring = config.scoring,
@@ -28,10 +34,14 @@ void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config
                         .expert_scale = w.expert_scale};
   Tensor gate;
   if (w.shared && w.router.outputs() > config.experts) gate = routed.columns(config.experts, 1);
-  if (is_one_op(config, w, batch)) {
+  if (one_op) {
     MoeArgs args{.out = out, .x = x, .route = route, .k = config.top_k, .in = &w.in.weight(), .down = &w.down.weight(),
                  .in_bias = w.in.bias(), .down_bias = w.down.bias(), .shared_gate = gate, .activation = config.activation,
                  .limit = config.limit};
+    if (all_in_it) {
+      args.norm = norm, args.routed = routed;
+      args.router = &w.router.weight(), args.router_bias = w.router.bias();
+    }
     if (w.shared) {
       args.shared_in = &w.shared->in.weight(), args.shared_down = &w.shared->down.weight();
       args.shared_in_bias = w.shared->in.bias(), args.shared_down_bias = w.shared->down.bias();
@@ -61,8 +71,7 @@ void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config
 
 void Moe::forward(Residual& x, const Batch& batch, const Memory&, Ops& ops) const {
   const Scratch scratch(ops.arena());
-  const Tensor h = x.enter(w_.sublayer);  // [T, D]
-  mix_experts(x.output(), h, h, config_, w_, batch, ops);
+  mix_experts(x.output(), {}, x.entry(w_.sublayer), config_, w_, batch, ops);
   x.leave(w_.sublayer);
 }
 

@@ -37,8 +37,10 @@ struct MoeWeights {
   }
 };
 
-// out [T, D] = the chosen experts of x [T, D], and the shared one; the router looks at `routed_by` [T, D].
-void mix_experts(Tensor out, Tensor routed_by, Tensor x, const MoeConfig& config, const MoeWeights& w, const Batch& batch, Ops& ops);
+// out [T, D] = the chosen experts of x [T, D], and the shared one; the router looks at `routed_by` [T, D], or at x if that is
+// empty.
+void mix_experts(Tensor out, Tensor routed_by, const AddNorm& x, const MoeConfig& config, const MoeWeights& w, const Batch& batch,
+                 Ops& ops);
 
 class Moe final : public TransformerLayer {
  public:

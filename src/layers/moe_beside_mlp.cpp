@@ -13,7 +13,7 @@ void MoeBesideMlp::forward(Residual& x, const Batch& batch, const Memory&, Ops& 
   const Tensor dense = normed(w_.dense.down(hidden, batch, ops), w_.dense_post);
 
   const Tensor stream = x.flush(), out = x.output();  // [T, D]
-  mix_experts(out, normed(stream, w_.router_norm), normed(stream, w_.experts_norm), w_.config, w_.experts,
+  mix_experts(out, normed(stream, w_.router_norm), {.out = normed(stream, w_.experts_norm)}, w_.config, w_.experts,
               batch, ops);
   ops.rms_norm(out, out, w_.experts_post.weight, w_.experts_post.eps);
   ops.add(out, dense, 1);

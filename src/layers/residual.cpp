@@ -4,7 +4,13 @@ namespace strata {
 
 Residual::Residual(Tensor x, Ops& ops) : ops_(ops), x_(x), normed_(ops.make(x.shape())), output_(ops.make(x.shape())) {}
 
-Tensor Residual::enter(const Sublayer& sublayer) { return finish(sublayer.norm); }
+AddNorm Residual::entry(const Sublayer& sublayer) { return take(sublayer.norm); }
+
+Tensor Residual::enter(const Sublayer& sublayer) {
+  const AddNorm norm = entry(sublayer);
+  ops_.normalise(norm);
+  return norm.out;
+}
 
 void Residual::leave(const Sublayer& sublayer) {
   if (sublayer.post) ops_.rms_norm(output_, output_, sublayer.post->weight, sublayer.post->eps);
@@ -19,9 +25,14 @@ Tensor Residual::flush() {
 }
 
 Tensor Residual::finish(const Norm& norm) {
-  ops_.add_rms_norm(normed_, x_, pending_ ? output_ : Tensor{}, pending_scale_, norm.weight, norm.eps);
-  pending_ = false;
+  ops_.normalise(take(norm));
   return normed_;
+}
+
+AddNorm Residual::take(const Norm& norm) {
+  const Tensor delta = pending_ ? output_ : Tensor{};
+  pending_ = false;
+  return {.out = normed_, .x = x_, .delta = delta, .scale = pending_scale_, .weight = norm.weight, .eps = norm.eps};
 }
 
 }  // namespace strata

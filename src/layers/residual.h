@@ -32,9 +32,10 @@ class Residual {
   Residual(const Residual&) = delete;
   Residual& operator=(const Residual&) = delete;
 
-  // The normalised input of a sublayer [T, D]; valid until the next call.
-  virtual Tensor enter(const Sublayer& sublayer);
-  // Where the sublayer writes its output [T, D], between enter() and leave().
+  // The normalised input of a sublayer [T, D], as what is left to do for it; valid until the next call.
+  virtual AddNorm entry(const Sublayer& sublayer);
+  Tensor enter(const Sublayer& sublayer);  // the same, done
+  // Where the sublayer writes its output [T, D], between enter() or entry() and leave().
   Tensor output() const { return output_; }
   // Adds what was written to output().
   virtual void leave(const Sublayer& sublayer);
@@ -45,6 +46,8 @@ class Residual {
   virtual Tensor finish(const Norm& norm);
 
  protected:
+  AddNorm take(const Norm& norm);  // what is pending becomes part of it
+
   Ops& ops_;
   Tensor x_, normed_, output_;
   bool pending_ = false;

@@ -8,14 +8,14 @@ namespace strata {
 enum class StepPart : std::uint8_t { kForward, kDraft };
 inline constexpr int kStepParts = 2;
 
-// What a StepDevice may be besides. The device is at work from the first thing that is enqueued, through the
-// StepDevice, until the host waits for it or begins another part. The thread that drives the backend.
+// Of a StepDevice. It is at work from the first thing that is enqueued through it until a draw or a fetch has
+// run, or another part begins. The thread that drives the backend.
 class DeviceClock {
  public:
   virtual ~DeviceClock() = default;
   // What is enqueued from now on is for `part`; what was before ends here. Waits for nothing.
   virtual void begin(StepPart part) = 0;
-  // So far, up to the last time the host waited.
+  // So far, up to what the host last waited for.
   virtual double seconds(StepPart part) const = 0;
 };
 

@@ -141,10 +141,23 @@ struct RouteArgs {
   Tensor expert_scale; // [E] f32: a factor of each expert's weight (gemma4), or empty
 };
 
+// add_rms_norm(out, x, delta, scale, weight, eps) yet to be done, maybe within the op that takes `out`.
+struct AddNorm {
+  Tensor out;          // [T, D]
+  Tensor x = {};       // [T, D]; empty: `out` is there already
+  Tensor delta = {};   // [T, D] or empty
+  float scale = 1;
+  Tensor weight = {};  // [D] or empty
+  float eps = 0;
+};
+
 // A mixture of gated experts and the shared expert beside it. Biases are f32 or empty.
 struct MoeArgs {
   Tensor out;          // [T, D]
   Tensor x;            // [T, D]
+  AddNorm norm = {};   // of x: norm.out, or empty
+  const Weight* router = nullptr;  // [N, D]: routed [T, N] f32 = x router^T + router_bias is made here too, of which
+  Tensor router_bias, routed;      //   route.logits and shared_gate are columns; or null: they are there already
   RouteArgs route;
   int k = 0;           // experts a row
   const Weight *in = nullptr, *down = nullptr;                // [E, gate | up, D], [E, D, F]
@@ -165,6 +178,14 @@ struct GatedNormArgs {
   bool gate_first = false;  // Mamba-2: norm(x * act(gate)) * w; else (GDN): norm(x) * w * act(gate)
   int group = 0;       // channels that share a mean square; 0 = D
   Activation activation = Activation::kSilu;
+};
+
+// What a Gated DeltaNet does between its products. delta.qkv is conv.out and norm.x is delta.out: scratch, what it holds
+// afterwards is undefined (unless it is norm.out too).
+struct DeltaNetArgs {
+  ConvArgs conv;
+  GatedDeltaArgs delta;
+  GatedNormArgs norm;
 };
 
 // Backends are driven by one thread; they spread an op over their own. All tensors live on the backend's device.
@@ -208,6 +229,9 @@ class Ops {
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float eps) = 0;
   // x += delta * scale, then out = rms_norm(x); delta may be empty.
   virtual void add_rms_norm(Tensor out, Tensor x, Tensor delta, float scale, Tensor weight, float eps) = 0;
+  void normalise(const AddNorm& a) {
+    if (!a.x.empty()) add_rms_norm(a.out, a.x, a.delta, a.scale, a.weight, a.eps);
+  }
   virtual void gated_norm(const GatedNormArgs& args) = 0;
   virtual void add(Tensor x, Tensor delta, float scale) = 0;            // x += delta * scale
   virtual void multiply(Tensor x, Tensor y) = 0;                        // x *= y; y [T, D] or [T, 1]
@@ -229,6 +253,11 @@ class Ops {
   // ---- products ----
   // out [T, N] = x [T, K] w^T + bias [N] (or empty). Sums over K in a fixed order; out may be f32 whatever activation() is.
   virtual void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) = 0;
+  // The norm, and the product of its output.
+  virtual void norm_linear(Tensor out, const AddNorm& norm, const Weight& w, Tensor bias) {
+    normalise(norm);
+    linear(out, norm.out, w, bias);
+  }
   // The product of each row with its chosen experts: out [T*k, N]; x [T, K] (each row goes to its k experts) or [T*k, K];
   // w [E, N, K], bias [E, N] or empty.
   virtual void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) = 0;
@@ -263,9 +292,12 @@ class Ops {
   // empty; gate [T, 1] or empty (= 1 instead of the sigmoid).
   virtual void combine(Tensor out, Tensor y, const Routing& routing, Tensor shared, Tensor gate) = 0;
 
-  // route, both products of the chosen experts and of the shared one, and combine. A backend may do it in fewer steps.
+  // The norm, the router's product, route, both products of the chosen experts and of the shared one, and combine. A
+  // backend may do it in fewer steps.
   virtual void moe(const MoeArgs& a) {
     const Scratch scratch(arena());
+    normalise(a.norm);
+    if (a.router != nullptr) linear(a.routed, a.x, *a.router, a.router_bias);
     const std::int64_t rows = a.x.rows();
     const Routing routing = route(a.route, a.k);
     const Tensor hidden = make({rows * a.k, a.in->outputs() / 2}), y = make({rows * a.k, a.down->outputs()});
@@ -301,6 +333,12 @@ class Ops {
   //   q, k <- x / sqrt(sum x^2 + 1e-6); q /= sqrt(K); g = -exp(a_log) softplus(a + dt_bias); beta = sigmoid(b);
   //   S <- exp(g) S; d = beta (v - S^T k); S <- S + k d^T; o = S^T q. Honours state_in, saves and tapes.
   virtual void gated_delta(const GatedDeltaArgs& args, const Batch& batch) = 0;
+  // causal_conv, gated_delta and gated_norm. A backend may do it in fewer steps.
+  virtual void delta_net(const DeltaNetArgs& a, const Batch& batch) {
+    causal_conv(a.conv, batch);
+    gated_delta(a.delta, batch);
+    gated_norm(a.norm);
+  }
   // S <- exp(dt A) S + dt x B^T, A = -exp(a_log); y = S C + d x. Head h uses group h / (H / G). Honours state_in, saves, tapes.
   virtual void ssd(const SsdArgs& args, const Batch& batch) = 0;
 

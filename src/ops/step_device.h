@@ -8,6 +8,7 @@
 #include <span>
 
 #include "ops/batch.h"
+#include "ops/device_clock.h"
 #include "ops/draw.h"
 
 namespace strata {
@@ -37,24 +38,43 @@ struct StepCounters {
 // Logarithms of the best probabilities that a row may ask a device for.
 inline constexpr int kMostTopLogprobs = 128;
 
-// The thread that drives the backend. All but fetch() and draw() return before the device has done the work.
+// Draws that may be begun and not finished: those of a drafter's passes and of two steps.
+inline constexpr int kMostDraws = 2 * kTapeRows;
+
+// A token of a batch that is still being drawn when the batch is uploaded: 0 if none may come.
+struct TokenSource {
+  int row = 0;              // of the batch
+  std::uint64_t drawn = 0;  // number of the row drawn from: begin_draw()
+};
+
+// The thread that drives the backend. All but fetch() and finish_draw() return before the device has done the
+// work; what is enqueued later runs later.
 class StepDevice {
  public:
   virtual ~StepDevice() = default;
 
   // The batch on the device, valid for what is enqueued until the next upload. Where its tensors lie follows
-  // from the shape and from which of them are there.
-  virtual Batch upload(const Batch& host) = 0;
+  // from the shape and from which of them are there. Tokens of `drawn`'s rows come from draws begun before.
+  virtual Batch upload(const Batch& host, std::span<const TokenSource> drawn = {}) = 0;
   // Host numbers on the device, valid for what is enqueued in this step; `numbers` may go away at once.
   virtual Tensor place(std::span<const int> numbers, const Shape& shape) = 0;
   // Records what `step` enqueues, without running it. It must neither allocate nor wait.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& step) = 0;
   // f32 values in host memory, valid until the next fetch; waits for them.
   virtual std::span<const float> fetch(const Tensor& values) = 0;
-  // Draws from logits [L, V] f32; waits for the tokens. Valid until the next draw.
-  virtual std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) = 0;
+  // Draws from logits [L, V] f32; the result is the first row's number of all rows ever drawn, the others'
+  // follow. Of the draws that are not finished the latest kMostDraws can be.
+  virtual std::uint64_t begin_draw(const Tensor& logits, std::span<const DrawRow> rows) = 0;
+  // What the draw with this first number gave, in the order of its rows; waits for it and for all that was
+  // enqueued before. Once a draw; valid until the next.
+  virtual std::span<const Drawn> finish_draw(std::uint64_t first) = 0;
+  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) {
+    return finish_draw(begin_draw(logits, rows));
+  }
 
   virtual const StepCounters& counters() = 0;
+  // How long the device was at work; null: it is not timed.
+  virtual DeviceClock* clock() { return nullptr; }
 };
 
 }  // namespace strata

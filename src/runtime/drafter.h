@@ -41,8 +41,11 @@ struct FinishedStep {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Fills sequence->drafts (cleared before) with at most the wished number of tokens; their pages are there.
+  // Fills sequence->drafts (cleared before) with at most the wished number of tokens; their pages are there. What is still
+  // being drawn is 0 there until settle(), and in sequence->draft_draws.
   virtual void propose(std::span<const DraftWish> wishes) = 0;
+  // Waits for the drafts of the latest propose(), of which sequences may have dropped the last.
+  virtual void settle() {}
   // Called after every step and before its scratch goes away.
   virtual void observe(const FinishedStep& step) { (void)step; }
   // The sequence stops running (finished, aborted or preempted).

@@ -233,6 +233,7 @@ void EngineCore::abort_all(const std::string& reason) {
 void EngineCore::finish(Sequence& s, Event event) {
   static constexpr const char* kOutcome[] = {"running", "stop", "length", "aborted", "deadline", "error"};
   ++metrics_.requests[kOutcome[static_cast<int>(event.finish)]];
+  forget_ahead(s);
   residency_.publish(s, true);
   residency_.release(s);
   if (drafter_) drafter_->forget(s);
@@ -255,53 +256,29 @@ bool EngineCore::step() {
     }
   }
   if (sequences_.empty()) return false;
-  plan_step(now);
-  if (plan_.runs.empty()) {
-    STRATA_CHECK(!plan_.preempted.empty() || !scheduler_.running().empty(), "{} sequences wait and none fits", sequences_.size());
-    return true;
-  }
-  page_adapters();
-  if (plan_.runs.empty()) return true;
-  metrics_.split_steps += plan_.drafts_split ? 1 : 0;
-  metrics_.step_seconds["schedule"] += seconds_since(now);
-
-  DraftStep drafting;
-  take_drafts(drafting);
-  runner_->begin(StepPart::kForward);
-
-  auto mark = Clock::now();
-  build();
-  const int rows = builder_.rows();
-  const std::size_t saves = builder_.saves().size();  // padding comes behind
-  runner_->pad(builder_);
-  Batch batch = builder_.batch();
-  if (batch.shape.adapters) batch.lora = &bank_->tables();
-  metrics_.step_seconds["batch"] += seconds_since(mark);
-
-  mark = Clock::now();
-  const Scratch scratch(ops_->arena());
-  ModelOutput out;
-  try {
-    out = runner_->forward(*model_, batch, pools_.views().first(model_->layers.size()));
-  } catch (const OutOfMemory& e) {
-    shrink_step(e.what());
-    return true;
-  }
+  Step step;
+  step.mark = now;
+  step.begun_ahead = take_ahead();
+  if (!step.begun_ahead && !begin_step(now, step)) return true;
+  DraftStep& drafting = step.drafting;
   const bool together = runner_->draws_together();
-  if (together) sample(out.logits);  // waits for the forward pass
-  drafting.forward = seconds_since(mark);
+  std::span<const Drawn> drawn;
+  if (together) drawn = draw(step);  // waits for the forward pass
+  drafting.forward = seconds_since(step.mark);
   metrics_.step_seconds["forward"] += drafting.forward;
 
-  mark = Clock::now();
-  if (!together) sample(out.logits);
+  auto mark = Clock::now();
+  if (!together) drawn = draw(step);
+  sample(step.out.logits, drawn);
   runner_->begin(StepPart::kDraft);
   std::vector<StepRun> runs;
   std::vector<StepSave> kept;
-  int verify_rows = 0;
+  int rows = 0, verify_rows = 0;
   double before = 0;  // tokens before each prefill row, summed
   for (Active& a : active_) {
     Sequence& s = *a.run.sequence;
     account(a);
+    rows += a.run.rows + a.drafts;
     if (s.followed) runs.push_back({.sequence = &s, .first_row = a.first_row, .rows = a.run.rows + a.drafts, .valid = s.computed - a.start,
                                     .start = a.start, .state_in = a.state_in, .ends = a.event.finish != FinishReason::kNone});
     if (a.run.rows > 1) {
@@ -326,9 +303,9 @@ bool EngineCore::step() {
   if (drafter_) {
     mark = Clock::now();
     if (!runs.empty()) {
-      const Shape pairs{static_cast<std::int64_t>(saves / 2), 2};
+      const Shape pairs{static_cast<std::int64_t>(step.saves / 2), 2};
       try {
-        drafter_->observe({.runs = runs, .kept = kept, .hidden = out.hidden, .saves = runner_->place(builder_.saves().first(saves), pairs)});
+        drafter_->observe({.runs = runs, .kept = kept, .hidden = step.out.hidden, .saves = runner_->place(builder_.saves().first(step.saves), pairs)});
       } catch (const OutOfMemory& e) {
         give_up_drafts(e.what());
       }
@@ -357,16 +334,63 @@ bool EngineCore::step() {
   if (++steps_since_shrink_ % kStepsToGrow == 0) scheduler_.limit_rows(2 * scheduler_.row_limit());
   metrics_.step.observe(seconds);
   for (Active& a : active_) deliver(a, done);
+  if (const std::string reason = std::exchange(ahead_.failed, {}); !reason.empty() && take_ahead()) shrink_step(reason);
   return true;
+}
+
+bool EngineCore::begin_step(Clock::time_point now, Step& step) {
+  plan_step(now);
+  if (plan_.runs.empty()) {
+    STRATA_CHECK(!plan_.preempted.empty() || !scheduler_.running().empty(), "{} sequences wait and none fits", sequences_.size());
+    return false;
+  }
+  page_adapters();
+  if (plan_.runs.empty()) return false;
+  metrics_.split_steps += plan_.drafts_split ? 1 : 0;
+  metrics_.step_seconds["schedule"] += seconds_since(now);
+
+  take_drafts(step.drafting);
+  runner_->begin(StepPart::kForward);
+
+  step.mark = Clock::now();
+  build();
+  step.saves = builder_.saves().size();  // padding comes behind
+  metrics_.step_seconds["batch"] += seconds_since(step.mark);
+  step.mark = Clock::now();
+  step.scratch.emplace(ops_->arena());
+  try {
+    step.out = forward(drawn_);
+  } catch (const OutOfMemory& e) {
+    shrink_step(e.what());
+    return false;
+  }
+  if (!drawn_.empty()) {  // the model's pass is enqueued behind the drafter's
+    drafter_->settle();
+    const auto settled = Clock::now();
+    step.drafting.propose += std::chrono::duration<double>(settled - step.mark).count();
+    step.mark = settled;
+  }
+  return true;
+}
+
+ModelOutput EngineCore::forward(std::span<const TokenSource> drawn) {
+  runner_->pad(builder_);
+  Batch batch = builder_.batch();
+  if (batch.shape.adapters) batch.lora = &bank_->tables();
+  return runner_->forward(*model_, batch, pools_.views().first(model_->layers.size()), {}, drawn);
 }
 
 void EngineCore::shrink_step(const std::string& reason) {
   int rows = 0;
-  for (const Active& a : active_) {
+  for (Active& a : active_) {
     rows += a.run.rows + a.drafts;
     for (const int slot : a.slots) residency_.release_slot(slot);
     for (const auto& [tokens, slot] : a.snapshots) residency_.release_slot(slot);
-    if (a.boundary) a.run.sequence->boundary_tokens = 0;  // overwritten in part
+    if (a.boundary_slot >= 0) {
+      residency_.release_slot(std::exchange(a.boundary_slot, -1));
+    } else if (a.boundary) {
+      a.run.sequence->boundary_tokens = 0;  // overwritten in part
+    }
   }
   log::warn("a step of {} rows found no memory and is done again in smaller ones: {}", rows, reason);
   for (const Active& a : active_) {
@@ -418,11 +442,13 @@ void EngineCore::take_drafts(DraftStep& step) {
   std::vector<DraftWish> wishes;
   for (const Run& r : plan_.runs) {
     r.sequence->drafts.clear();
+    r.sequence->draft_draws.clear();
     if (r.drafts > 0) wishes.push_back({r.sequence, r.drafts});
     step.passes = std::max(step.passes, r.drafts);
   }
   try {
     if (!wishes.empty()) drafter_->propose(wishes);
+    if (!runner_->draws_together()) drafter_->settle();
   } catch (const OutOfMemory& e) {
     give_up_drafts(e.what());
   }
@@ -434,6 +460,7 @@ void EngineCore::give_up_drafts(const std::string& reason) {
   for (const Run& r : plan_.runs) {
     rows += r.rows + r.drafts;
     r.sequence->drafts.clear();
+    r.sequence->draft_draws.clear();
     drafter_->forget(*r.sequence);
   }
   log::warn("the drafter found no memory beside a step of {} rows, which has no drafts; the next ones are smaller: {}", rows, reason);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -73,11 +74,33 @@ class EngineCore {
     std::vector<std::pair<int, int>> snapshots;  // (tokens, slot) written by this step
     bool boundary = false;             // the boundary slot is written by this step
     int boundary_tokens = 0;
+    int boundary_slot = -1;            // of a step begun ahead: a slot of its own, which takes the boundary slot's place
     Event event;
   };
 
+  // A step from its plan to its results.
+  struct Step {
+    bool begun_ahead = false;
+    Clock::time_point mark;            // since when the host waits for the forward pass
+    DraftStep drafting;
+    std::size_t saves = 0;             // numbers in the builder, padding left out
+    std::optional<Scratch> scratch;    // of `out`
+    ModelOutput out;
+  };
+  bool begin_step(Clock::time_point now, Step& step);  // false: nothing ran
+  ModelOutput forward(std::span<const TokenSource> drawn);
+  std::span<const Drawn> draw(Step& step);
+
   // Brings admitted sequences' adapters into their slots; empties those of adapters that are gone.
   void page_adapters();
+  // Of a step whose rows each draw one token, with nothing that depends on which: the next step can be enqueued before the
+  // host has them, its rows taking their tokens on the device (engine_ahead.cpp). A sequence that ends in between has a row
+  // too many there, which nobody looks at; what it gives back may be reused at once, as later work runs later.
+  bool may_go_ahead() const;
+  void go_ahead();
+  bool take_ahead();                     // the step begun ahead becomes the current one, `active_` and `draw_`
+  void forget_ahead(const Sequence& s);  // it ends
+
   // After a forward pass that found no memory: its layers may have run in part, so its sequences compute anew, in smaller steps.
   void shrink_step(const std::string& reason);
   void plan_step(Clock::time_point now);
@@ -86,7 +109,8 @@ class EngineCore {
   void give_up_drafts(const std::string& reason);
   void build();
   void build_state(Active& a, std::vector<std::pair<int, int>>& saves, BatchRun& run);
-  void sample(const Tensor& logits);
+  void queue_draws();
+  void sample(const Tensor& logits, std::span<const Drawn> drawn);
   void queue_scores(const Active& a);
   void queue_draw(const Active& a, int i, const Constraint* constraint);
   void sample_run(Active& a, const Tensor& logits, std::span<const Drawn> drawn);
@@ -120,6 +144,13 @@ class EngineCore {
   StepPlan plan_;
   BatchBuilder builder_;
   std::vector<Active> active_;
+  std::uint64_t draw_ = 0;               // of the current step, where it was begun apart from its end
+  struct {
+    std::vector<Active> active;          // empty: there is none; no sequence: it ended
+    std::uint64_t draw = 0;
+    std::string failed;                  // found no memory
+  } ahead_;
+  std::vector<TokenSource> drawn_;       // tokens of the batch being built that the host does not know
   DrawQueue queue_;
   std::vector<std::uint32_t> mask_;
   EngineMetrics metrics_;

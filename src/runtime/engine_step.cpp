@@ -1,6 +1,7 @@
 // The middle of a step: from the plan to a batch, and from logits to tokens, states and events.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/engine_core.h"
 #include "runtime/philox.h"
@@ -23,6 +24,7 @@ bool accepts_by_chance(double probability, std::uint64_t seed, int position) {
 
 void EngineCore::build() {
   builder_.clear();
+  drawn_.clear();
   active_.resize(plan_.runs.size());
   int logit = 0;
   std::vector<std::pair<int, int>> saves;  // (row of the run, slot)
@@ -42,6 +44,9 @@ void EngineCore::build() {
     tokens.insert(tokens.end(), s.drafts.begin(), s.drafts.begin() + a.drafts);
     run.tokens = tokens;
     a.first_row = builder_.add(run);
+    for (std::size_t d = 0; d < std::min(s.draft_draws.size(), static_cast<std::size_t>(a.drafts)); ++d) {
+      drawn_.push_back({a.first_row + a.run.rows + static_cast<int>(d), s.draft_draws[d]});
+    }
     a.state_in = run.state_in;
     std::stable_sort(saves.begin(), saves.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     for (const auto& [row, slot] : saves) builder_.save(a.first_row + row, slot);
@@ -112,7 +117,7 @@ void EngineCore::build_state(Active& a, std::vector<std::pair<int, int>>& saves,
   }
 }
 
-void EngineCore::sample(const Tensor& logits) {
+void EngineCore::queue_draws() {
   // All rows that may be needed where the backend draws together, else only scores: sample_run() then draws as it goes.
   queue_.clear();
   for (Active& a : active_) {
@@ -128,7 +133,9 @@ void EngineCore::sample(const Tensor& logits) {
       queue_draw(a, i, constraint.get());
     }
   }
-  const auto drawn = runner_->draw(logits, queue_.rows());
+}
+
+void EngineCore::sample(const Tensor& logits, std::span<const Drawn> drawn) {
   for (Active& a : active_) {
     for (int i = 0; i < a.scores; ++i) {
       a.run.sequence->prompt_logprobs.push_back(logprob_of(drawn[static_cast<std::size_t>(a.first_draw + i)]));
@@ -245,6 +252,10 @@ void EngineCore::account(Active& a) {
       if (static_cast<int>(i) == valid_drafts) std::swap(s.slot, a.slots[i]);
     }
     for (const int slot : a.slots) residency_.release_slot(slot);
+  }
+  if (a.boundary_slot >= 0) {
+    std::swap(s.boundary_slot, a.boundary_slot);
+    if (a.boundary_slot >= 0) residency_.release_slot(std::exchange(a.boundary_slot, -1));
   }
   if (a.boundary) s.boundary_tokens = a.boundary_tokens <= s.computed ? a.boundary_tokens : 0;
   if (a.start < s.prompt_tokens || !a.snapshots.empty()) residency_.publish(s, false);

@@ -53,6 +53,7 @@ void ModelDrafter::read_and_draft(std::span<const DraftWish> wishes) {
   for (const DraftWish& w : wishes) {
     Sequence& s = *w.sequence;
     s.drafts.clear();
+    s.draft_draws.clear();
     if (w.drafts <= 0 || budget == 0) continue;
     if (s.draft_index < 0) {
       s.draft_index = free_.back();
@@ -72,26 +73,32 @@ void ModelDrafter::read_and_draft(std::span<const DraftWish> wishes) {
     most = std::max(most, w.drafts);
   }
   if (builder_.rows() == 0) return;
+  drafting_.begin(runner_);
+  std::vector<TokenSource> drawn;
   for (int k = 1; k <= std::max(most, 1); ++k) {
     runner_.pad(builder_);
-    const ModelOutput out = runner_.forward(*model_, builder_.batch(), pools_.views());
-    if (going.empty()) return;
-    const auto best = runner_.best(out.logits, static_cast<int>(going.size()));
-    for (std::size_t i = 0; i < going.size(); ++i) going[i].sequence->drafts.push_back(best[i]);
+    const ModelOutput out = runner_.forward(*model_, builder_.batch(), pools_.views(), {}, drawn);
+    std::vector<Sequence*> wishing;
+    for (const DraftWish& w : going) wishing.push_back(w.sequence);
+    drafting_.draw(runner_, out.logits, wishing);
     std::erase_if(going, [&](const DraftWish& w) { return w.drafts <= k; });
+    if (going.empty()) return;
     builder_.clear();
+    drawn.clear();
     for (const DraftWish& w : going) {
       Sequence& s = *w.sequence;
-      const int row = builder_.add({.tokens = std::span(s.drafts).last(1), .start = s.known() + k - 1, .pages = state(s).pages,
+      static constexpr int kNotKnownYet = 0;
+      const int row = builder_.add({.tokens = std::span(&kNotKnownYet, 1), .start = s.known() + k - 1, .pages = state(s).pages,
                                     .state_in = k == 1 ? kept_slot(s) : draft_slot(s)});
+      drawn.push_back({row, s.draft_draws.back()});
       builder_.save(row, draft_slot(s));
       builder_.want_logits(row);
     }
-    if (going.empty()) return;
   }
 }
 
 void ModelDrafter::forget(Sequence& s) {
+  drafting_.forget(s);
   if (s.draft_index < 0) return;
   State& st = state(s);
   for (const int page : st.pages) pages_.release(page);

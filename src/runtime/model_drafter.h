@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/batch_builder.h"
+#include "runtime/draft_chain.h"
 #include "runtime/drafter.h"
 #include "runtime/memory_pools.h"
 #include "runtime/ref_pool.h"
@@ -21,6 +22,7 @@ class ModelDrafter final : public Drafter {
                std::size_t memory_bytes);
 
   void propose(std::span<const DraftWish> wishes) override;
+  void settle() override { drafting_.settle(runner_); }
   void forget(Sequence& sequence) override;
 
  private:
@@ -47,6 +49,7 @@ class ModelDrafter final : public Drafter {
   int catch_up_rows_ = kMostRows;  // of all sequences in one propose(); halved when it finds no memory for more than a few
   int steps_since_shrink_ = 0;
   BatchBuilder builder_;
+  DraftChain drafting_;
 };
 
 }  // namespace strata

@@ -37,23 +37,27 @@ void MtpDrafter::admit(Sequence& s) {
 
 void MtpDrafter::build(std::vector<Entering>& entering, int pass) {
   builder_.clear();
+  drawn_.clear();
   std::vector<int> tokens;
   for (Entering& e : entering) {
     const Sequence& s = *e.sequence;
     // The last draft wished for leads nowhere, and nothing is drafted when nothing is wished.
-    const auto drafts = std::span(s.drafts).first(static_cast<std::size_t>(std::max(0, std::min(pass, e.wish - 1))));
+    auto drafts = std::span(s.draft_draws).first(static_cast<std::size_t>(std::max(0, std::min(pass, e.wish - 1))));
     e.before = e.row + (pass < depths() ? 0 : e.rows - 1);
     int start = e.first;
     if (pass < depths()) {
       const auto known = std::span(s.tokens).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.count));
       tokens.assign(known.begin(), known.end());
-      tokens.insert(tokens.end(), drafts.begin(), drafts.end());
     } else {
-      tokens.assign(drafts.end() - 1, drafts.end());
+      tokens.clear();
+      drafts = drafts.last(1);
       start = s.known() + pass - 1;
     }
+    tokens.resize(tokens.size() + drafts.size());  // not known yet
     e.row = builder_.add({.tokens = tokens, .start = start, .pages = s.pages});
     e.rows = static_cast<int>(tokens.size());
+    int row = e.row + e.rows - static_cast<int>(drafts.size());
+    for (const std::uint64_t draft : drafts) drawn_.push_back({row++, draft});
     if (e.wish > pass) builder_.want_logits(e.row + e.rows - 1);
   }
   runner_.pad(builder_);
@@ -89,12 +93,14 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
   for (const DraftWish& w : wishes) {
     Sequence& s = *w.sequence;
     s.drafts.clear();
+    s.draft_draws.clear();
     if (w.drafts <= 0 || s.draft_index < 0 || state(s).count == 0) continue;
     const State& st = state(s);
     entering.push_back({.sequence = &s, .first = st.first + 1, .count = st.count, .wish = w.drafts});
     passes = std::max(passes, w.drafts);
   }
   if (entering.empty()) return;
+  drafting_.begin(runner_);
   Tensor h1, before;
   for (int pass = 0; pass < passes; ++pass) {
     if (pass >= depths()) std::erase_if(entering, [&](const Entering& e) { return e.wish <= pass; });
@@ -108,15 +114,14 @@ void MtpDrafter::propose(std::span<const DraftWish> wishes) {
       copy(store_, pending, h1);
     }
     const Tensor hidden = pass == 0 ? h1 : chain(entering, pass, h1, before);
-    const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(std::min(pass, depths() - 1)), hidden);
+    const ModelOutput out = runner_.forward(head_, builder_.batch(), memory(std::min(pass, depths() - 1)), hidden, drawn_);
     Pairs last;
-    std::size_t draft = 0;
-    const auto wishes_left = std::count_if(entering.begin(), entering.end(), [&](const Entering& e) { return e.wish > pass; });
-    const auto best = runner_.best(out.logits, static_cast<int>(wishes_left));
+    std::vector<Sequence*> wishing;
     for (const Entering& e : entering) {
-      if (e.wish > pass) e.sequence->drafts.push_back(best[draft++]);
+      if (e.wish > pass) wishing.push_back(e.sequence);
       pair(last, e.row + e.count - 1, e.sequence->draft_index);
     }
+    drafting_.draw(runner_, out.logits, wishing);
     if (pass + 1 < depths()) copy(out.hidden, last, last_[static_cast<std::size_t>(pass)]);
     before = out.hidden;
   }
@@ -199,6 +204,7 @@ void MtpDrafter::remember(const Sequence& s, const StepRun& run, int from, int c
 }
 
 void MtpDrafter::forget(Sequence& s) {
+  drafting_.forget(s);
   if (s.draft_index >= 0) free_.push_back(s.draft_index);
   s.draft_index = -1;
 }

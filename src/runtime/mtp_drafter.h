@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/batch_builder.h"
+#include "runtime/draft_chain.h"
 #include "runtime/drafter.h"
 #include "runtime/runner.h"
 
@@ -20,6 +21,7 @@ class MtpDrafter final : public Drafter {
   MtpDrafter(const Model& head, std::span<const Memory> memory, std::vector<Tensor> carries, int max_sequences, Runner& runner);
 
   void propose(std::span<const DraftWish> wishes) override;
+  void settle() override { drafting_.settle(runner_); }
   void observe(const FinishedStep& step) override;
   void forget(Sequence& sequence) override;
 
@@ -43,7 +45,7 @@ class MtpDrafter final : public Drafter {
   std::span<const Memory> memory(int depth) const { return memory_.subspan(static_cast<std::size_t>(depth) * head_.layers.size(), head_.layers.size()); }
   State& state(const Sequence& sequence) { return states_[static_cast<std::size_t>(sequence.draft_index)]; }
   void admit(Sequence& sequence);
-  // The rows of pass `pass` (0 = depth 1): tokens, drafts before it. Beyond the last depth: the newest draft alone.
+  // The rows of pass `pass` (0 = depth 1): tokens, drafts before it (drawn_). Beyond the last depth: the newest draft alone.
   void build(std::vector<Entering>& entering, int pass);
   // H of the pass from the outputs of the pass before (h1: the H_1 rows of pass 0).
   Tensor chain(const std::vector<Entering>& entering, int pass, Tensor h1, Tensor before);
@@ -60,6 +62,8 @@ class MtpDrafter final : public Drafter {
   std::vector<State> states_;
   std::vector<int> free_;
   BatchBuilder builder_;
+  std::vector<TokenSource> drawn_;
+  DraftChain drafting_;
 };
 
 }  // namespace strata

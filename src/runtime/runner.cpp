@@ -25,9 +25,12 @@ Tensor Runner::place(std::span<const int> numbers, const Shape& shape) {
 }
 
 ModelOutput Runner::forward(const Model& model, const Batch& host, std::span<const Memory> memory,
-                            Tensor hidden) {
-  if (device_ == nullptr) return model.forward(host, memory, ops_, hidden);
-  const Batch batch = device_->upload(host);
+                            Tensor hidden, std::span<const TokenSource> drawn) {
+  if (device_ == nullptr) {
+    for (const TokenSource& t : drawn) host.tokens.data<int>()[t.row] = best_.at(t.drawn);
+    return model.forward(host, memory, ops_, hidden);
+  }
+  const Batch batch = device_->upload(host, drawn);
   if (!is_paddable(batch.shape) || padded_shape(batch.shape) != batch.shape)
     return model.forward(batch, memory, ops_, hidden);
 
@@ -81,12 +84,26 @@ std::span<const Drawn> Runner::draw(const Tensor& logits, std::span<const DrawRo
   return drawn_;
 }
 
-std::span<const int> Runner::best(const Tensor& logits, int n) {
-  std::vector<DrawRow> rows(static_cast<std::size_t>(n));
-  for (int i = 0; i < n; ++i) rows[static_cast<std::size_t>(i)] = {.row = i, .temperature = 0};
-  best_.clear();
-  for (const Drawn& d : draw(logits, rows)) best_.push_back(std::max(d.token, 0));
-  return best_;
+std::uint64_t Runner::begin_best(const Tensor& logits, int n) {
+  if (n == 0) return 0;
+  rows_.clear();
+  for (int i = 0; i < n; ++i) rows_.push_back({.row = i, .temperature = 0});
+  if (device_ != nullptr) return chain_.emplace_back(device_->begin_draw(logits, rows_), n).first;
+  const auto first = best_.size();
+  for (const DrawRow& r : rows_) best_.push_back(std::max(sampler_.sample(row_of(logits, r.row), r), 0));
+  return first;
+}
+
+std::span<const int> Runner::finish_chain() {
+  // The last first: the others are done then.
+  for (auto draw = chain_.rbegin(); draw != chain_.rend(); ++draw) {
+    const auto drawn = device_->finish_draw(draw->first);
+    for (auto d = drawn.rbegin(); d != drawn.rend(); ++d) best_.push_back(std::max(d->token, 0));
+  }
+  if (!chain_.empty()) std::reverse(best_.begin(), best_.end());
+  chained_.swap(best_);
+  begin_chain();
+  return chained_;
 }
 
 }  // namespace strata

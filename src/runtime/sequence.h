@@ -1,6 +1,7 @@
 // Sequence: one request on its way: the tokens known, how many are computed, and what it holds of the pools.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "runtime/adapters.h"
@@ -33,6 +34,7 @@ struct Sequence {
   int boundary_slot = -1, boundary_tokens = 0;  // the state at the last page boundary passed; 0 = none
 
   std::vector<int> drafts;          // proposed for this step, after tokens.back()
+  std::vector<std::uint64_t> draft_draws;  // the drafts' draws (TokenSource) while they are not known yet; else empty
   int draft_index = -1;             // place in the drafter, while running
   bool followed = true;             // by the drafter, since it was admitted; false: never drafts
   float draft_tries = 0, draft_hits = 0;  // the latest drafts, and those of them that were right

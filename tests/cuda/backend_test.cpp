@@ -71,6 +71,49 @@ TEST_P(CudaBackendOnGpu, PlacedNumbersStayWhileOthersAreSent) {
   }
 }
 
+// More draws than are kept, some never finished, some finished long after.
+TEST_P(CudaBackendOnGpu, BatchesTakeTokensThatAreBeingDrawn) {
+  constexpr int kVocab = 100, kRows = 5;
+  const auto device = gpu().make_step_device({.rows = 64, .sequences = 8, .pages = 8, .logit_rows = 64, .vocab = kVocab});
+  const PageTables tables({200, 200}, 5);
+  const Buffer memory = gpu().allocate(sizeof(float) * kRows * kVocab);
+  const Tensor logits = memory.view(DType::kF32, {kRows, kVocab});
+  std::vector<DrawRow> rows;
+  for (int i = 0; i < kRows; ++i) rows.push_back({.row = i, .temperature = 0});
+  const auto best = [](int round, int row) { return (7 * round + 11 * row + 1) % kVocab; };
+  const auto nothing = [](int round, int row) { return row == 3 && round % 3 == 0; };
+  std::vector<std::uint64_t> draws;
+  for (int round = 0; round < 1500; ++round) {
+    std::vector<float> host(std::size_t{kRows} * kVocab);
+    for (int row = 0; row < kRows; ++row) {
+      for (int t = 0; t < kVocab; ++t) {
+        host[static_cast<std::size_t>(row * kVocab + t)] = nothing(round, row) ? -INFINITY : t == best(round, row) ? 2.0F : 1.0F;
+      }
+    }
+    gpu().write(logits, host.data());
+    draws.push_back(device->begin_draw(logits, rows));
+    if (round < 3) continue;
+    const HostBatch batch({{.sequence = 0, .start = round % 50, .rows = 3}, {.sequence = 1, .start = 3, .rows = 2}}, tables);
+    const auto from = [&](int before) { return draws[static_cast<std::size_t>(round - before)]; };
+    const std::vector<TokenSource> sources = {{.row = 1, .drawn = from(0) + 3}, {.row = 2, .drawn = from(2) + 4}, {.row = 4, .drawn = from(0)}};
+    const Batch there = device->upload(batch.batch, sources);
+    std::vector<int> tokens(5), given(5);
+    gpu().read(tokens.data(), there.tokens);
+    std::copy_n(batch.batch.tokens.data<int>(), 5, given.begin());
+    given[1] = nothing(round, 3) ? 0 : best(round, 3);
+    given[2] = best(round - 2, 4);
+    given[4] = best(round, 0);
+    ASSERT_EQ(tokens, given) << "round " << round;
+    if (round % 4 != 0) continue;
+    const int before = round % 3;
+    const auto drawn = device->finish_draw(from(before));
+    ASSERT_EQ(drawn.size(), rows.size());
+    for (int row = 0; row < kRows; ++row) {
+      EXPECT_EQ(drawn[static_cast<std::size_t>(row)].token, nothing(round - before, row) ? -1 : best(round - before, row));
+    }
+  }
+}
+
 TEST_P(CudaBackendOnGpu, ScratchStaysWhereItIs) {
   const auto take = [&] {
     const Scratch scratch(gpu().arena());

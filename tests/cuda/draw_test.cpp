@@ -16,7 +16,7 @@ class DrawOnGpu : public ::testing::TestWithParam<int> {
     gpu_ = std::make_unique<CudaOps>(CudaOptions{});
     vocab_ = GetParam();
     device_ =
-        gpu_->make_step_device({.rows = 16, .sequences = 4, .pages = 4, .logit_rows = 16, .vocab = vocab_});
+        gpu_->make_step_device({.rows = 256, .sequences = 4, .pages = 4, .logit_rows = 256, .vocab = vocab_});
     buffer_ =
         gpu_->allocate(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(vocab_) * sizeof(float));
   }

@@ -1,33 +1,11 @@
 // Parity of linear, expert_linear, route, combine and moe.
-#include "cuda/parity.h"
-#include "ops/test_matrix.h"
+#include "cuda/random_weights.h"
 
 namespace strata::testing {
 namespace {
 
 class ProductParity : public Parity {};
 STRATA_PARITY(ProductParity);
-
-// Pieces of bf16, or of f8 with a scale for every 128 x 128 block.
-struct Matrix {
-  std::deque<test::Owned> owned;
-  HostMatrix matrix;
-};
-
-Matrix random_weights(DType dtype, const std::vector<int>& piece_rows, std::int64_t inputs, unsigned seed, int experts = 0) {
-  Matrix m;
-  m.matrix.experts = experts;
-  for (const int rows : piece_rows) {
-    m.owned.push_back(test::random_matrix(dtype, rows, inputs, seed++));
-    HostPiece piece{m.owned.back().tensor, {}, false};
-    if (dtype == DType::kF8E4M3) {
-      m.owned.push_back(test::random_matrix(DType::kF32, (rows + 127) / 128, (inputs + 127) / 128, seed++));
-      piece.scales = m.owned.back().tensor;
-    }
-    m.matrix.pieces.push_back(piece);
-  }
-  return m;
-}
 
 TEST_P(ProductParity, Linear) {
   struct Case {

@@ -2,8 +2,10 @@
 // drawn together.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -12,11 +14,13 @@
 
 namespace strata {
 
-// A recording runs its step again; its first replay is what record() ran already.
+// A recording runs its step again; its first replay is what record() ran already. What a draw gave is told
+// when it is finished; until then only later batches can take it.
 class HostStepDevice : public StepDevice {
  public:
-  Batch upload(const Batch& host) override {
+  Batch upload(const Batch& host, std::span<const TokenSource> drawn) override {
     ++counters_.uploads;
+    if (!drawing_.empty()) ++uploads_while_drawing;
     Batch b = host;
     std::size_t at = 0;
     for (Tensor* t :
@@ -29,6 +33,7 @@ class HostStepDevice : public StepDevice {
       at += (bytes + 63) / 64 * 64;
       STRATA_CHECK(at <= memory_.size(), "a batch of {} bytes", at);
     }
+    for (const TokenSource& t : drawn) b.tokens.data<int>()[t.row] = std::max(tokens_.at(t.drawn), 0);
     return b;
   }
   Tensor place(std::span<const int> numbers, const Shape& shape) override {
@@ -55,24 +60,53 @@ class HostStepDevice : public StepDevice {
   std::span<const float> fetch(const Tensor& values) override {
     return {values.data<float>(), static_cast<std::size_t>(values.elements())};
   }
-  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) override {
-    drawn_.clear();
-    tops_.resize(rows.size());
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      EXPECT_LE(rows[i].logprobs, kMostTopLogprobs);
-      drawn_.push_back(sampler_.draw(
-          {logits.row<float>(rows[i].row), static_cast<std::size_t>(logits.row_size())}, rows[i], tops_[i]));
+  std::uint64_t begin_draw(const Tensor& logits, std::span<const DrawRow> rows) final {
+    EXPECT_FALSE(rows.empty());
+    const std::uint64_t first = tokens_.size();
+    Drawing& d = drawing_[first];
+    d.tops.resize(rows.size());
+    draw_rows(logits, rows, d);
+    for (const Drawn& row : d.drawn) tokens_.push_back(row.token);
+    if (drawing_.size() > kMostDraws) drawing_.erase(drawing_.begin());
+    return first;
+  }
+  std::span<const Drawn> finish_draw(std::uint64_t first) override {
+    if (first >= waited_for_) {  // what came before is there then
+      ++counters_.waits;
+      waited_for_ = first + 1;
     }
-    return drawn_;
+    told_ = std::move(drawing_.at(first));
+    drawing_.erase(first);
+    return told_.drawn;
   }
   const StepCounters& counters() override { return counters_; }
+
+  std::size_t unfinished() const { return drawing_.size(); }
+  int uploads_while_drawing = 0;
+
+ protected:
+  struct Drawing {
+    std::vector<Drawn> drawn;
+    std::vector<std::vector<std::pair<float, int>>> tops;
+  };
+  virtual void draw_rows(const Tensor& logits, std::span<const DrawRow> rows, Drawing& to) {
+    to.drawn.clear();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_LE(rows[i].logprobs, kMostTopLogprobs);
+      to.drawn.push_back(
+          sampler_.draw({logits.row<float>(rows[i].row), static_cast<std::size_t>(logits.row_size())},
+                        rows[i], to.tops[i]));
+    }
+  }
 
  private:
   std::vector<std::byte> memory_ = std::vector<std::byte>(4 << 20);
   std::deque<std::vector<int>> placed_;
   Sampler sampler_;
-  std::vector<Drawn> drawn_;
-  std::vector<std::vector<std::pair<float, int>>> tops_;
+  std::vector<int> tokens_;                   // of all rows ever drawn
+  std::map<std::uint64_t, Drawing> drawing_;  // by the number of their first row
+  Drawing told_;
+  std::uint64_t waited_for_ = 0;
   StepCounters counters_;
 };
 

@@ -12,10 +12,11 @@ namespace {
 // A device that takes one second for every upload.
 class TimedDevice final : public HostStepDevice, public DeviceClock {
  public:
-  Batch upload(const Batch& host) override {
+  Batch upload(const Batch& host, std::span<const TokenSource> drawn) override {
     ++seconds_[static_cast<std::size_t>(part_)];
-    return HostStepDevice::upload(host);
+    return HostStepDevice::upload(host, drawn);
   }
+  DeviceClock* clock() override { return this; }
   void begin(StepPart part) override { part_ = part; }
   double seconds(StepPart part) const override { return seconds_[static_cast<std::size_t>(part)]; }
 

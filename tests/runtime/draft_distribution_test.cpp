@@ -43,29 +43,31 @@ enum class Rule {
 class RuleDevice final : public HostStepDevice {
  public:
   explicit RuleDevice(Rule rule) : rule_(rule) {}
-  Batch upload(const Batch& host) override { return batch_ = HostStepDevice::upload(host); }
-  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) override {
+  Batch upload(const Batch& host, std::span<const TokenSource> drawn) override {
+    return batch_ = HostStepDevice::upload(host, drawn);
+  }
+
+ private:
+  void draw_rows(const Tensor& logits, std::span<const DrawRow> rows, Drawing& to) override {
     std::vector<DrawRow> again(rows.begin(), rows.end());
     for (DrawRow& r : again) r.uniform = std::fmod(r.uniform * 1048573, 1);  // another number for whether
-    const auto kept = HostStepDevice::draw(logits, again);
+    Drawing kept{.drawn = {}, .tops = to.tops};
+    HostStepDevice::draw_rows(logits, again, kept);
     std::vector<bool> keep;
     std::vector<LogitEdit> without(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const int draft = draft_after(rows[i]);
-      keep.push_back(draft >= 0 && (rule_ == Rule::kKeepsAll || kept[i].token == draft));
+      keep.push_back(draft >= 0 && (rule_ == Rule::kKeepsAll || kept.drawn[i].token == draft));
       again[i] = rows[i];
       if (draft < 0 || rule_ != Rule::kPublished) continue;
       without[i] = {.token = draft, .subtract = INFINITY};
       again[i].edits = {&without[i], 1};
     }
-    const auto drawn = HostStepDevice::draw(logits, rule_ == Rule::kOurs ? rows : again);
-    out_.assign(drawn.begin(), drawn.end());
+    HostStepDevice::draw_rows(logits, rule_ == Rule::kOurs ? rows : again, to);
     for (std::size_t i = 0; i < rows.size() && rule_ != Rule::kOurs; ++i)
-      if (keep[i]) out_[i].token = draft_after(rows[i]);
-    return out_;
+      if (keep[i]) to.drawn[i].token = draft_after(rows[i]);
   }
 
- private:
   int draft_after(const DrawRow& r) const {
     const int row = batch_.logit_rows.data<int>()[r.row];
     const int *tokens = batch_.tokens.data<int>(), *sequence = batch_.sequence.data<int>();
@@ -74,7 +76,6 @@ class RuleDevice final : public HostStepDevice {
 
   Rule rule_;
   Batch batch_;
-  std::vector<Drawn> out_;
 };
 
 class RuleOps final : public CpuOps {

@@ -1,19 +1,30 @@
 // Engines under random work: arrivals, aborts, chunk sizes, drafters, prefix hits and preemption as they
-// come. Every answer equals the one its request gets alone, and nothing is held at the end.
+// come, on the host and on a device. Every answer equals the one its request gets alone, and nothing is held
+// at the end.
 // --gtest_random_seed=N chooses the work.
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "runtime/device_like_ops.h"
 #include "runtime/scripted_drafter.h"
 
 namespace strata {
 namespace {
 
+const TestModel& device_model(const std::string& name) {  // loaded once per process
+  static std::map<std::string, TestModel> models;
+  TestModel& m = models[name];
+  if (!m.model) m = load_test_model(name, std::make_shared<DeviceLikeOps>(CpuOptions{.threads = 2}));
+  return m;
+}
+
 class RandomWork {
  public:
-  // `tight`: the pages are just enough for the longest request, and several run at once.
-  RandomWork(unsigned seed, bool tight) : rng_(seed), tight_(tight) {}
+  // `tight`: the pages are just enough for the longest request, and several run at once. On a device most
+  // work has no drafts and no penalties, so that steps are begun ahead.
+  RandomWork(unsigned seed, bool tight, bool on_device = false)
+      : rng_(seed), tight_(tight), on_device_(on_device) {}
 
   void run() {
     const std::string model = pick<std::string>({"qwen3_next", "qwen3_5_moe", "qwen3_5", "qwen3"});
@@ -42,7 +53,8 @@ class RandomWork {
     const bool script = options.speculate == "ngram" && one_in(2);
     std::vector<std::size_t> request_of;  // of the answer
     const auto text = [&](const Sequence& s) -> const std::vector<int>& { return texts[request_of[s.id]]; };
-    EngineFixture e(model, options, script ? scripted(text, wrong) : DrafterFactory{});
+    EngineFixture e(on_device_ ? device_model(model) : test_model(model), options,
+                    script ? scripted(text, wrong) : DrafterFactory{});
     std::vector<bool> aborted;
     std::size_t next = 0;
     const std::size_t all = 2 * requests.size();  // each comes twice, so that the second finds a prefix
@@ -82,12 +94,14 @@ class RandomWork {
     e.core().residency().cache().clear();
     EXPECT_EQ(e.core().residency().pages().held(), 0);
     EXPECT_EQ(e.core().residency().slots().held(), 1);  // the dummy
+    if (on_device_) ahead += dynamic_cast<HostStepDevice&>(*e.core().runner().device()).uploads_while_drawing;
     preemptions += m.preemptions;
     accepted += m.accepted;
     hits += m.cache_hit_tokens;
   }
 
   std::uint64_t preemptions = 0, accepted = 0, hits = 0;
+  int ahead = 0;
 
  private:
   std::size_t at_most(std::size_t n) { return rng_() % (n + 1); }
@@ -105,6 +119,7 @@ class RandomWork {
     o.prefix_cache = !one_in(4);
     o.speculate = pick<std::string>({"none", "ngram", "ngram", "draft", "mtp"});
     if (o.speculate == "mtp" && !test_model(model).model->mtp) o.speculate = "ngram";
+    if (on_device_ && !one_in(3)) o.speculate = "none";
     o.draft_model = test_model("qwen3_5").model;
     o.draft_tokens = pick<int>({0, 1, 2, 3, 5, 15});
     o.lazy_slots = !one_in(3);
@@ -131,8 +146,8 @@ class RandomWork {
       if (one_in(2)) r.sampling.top_p = 0.9F;
       if (one_in(3)) r.sampling.top_k = 20;
     }
-    if (one_in(3)) r.sampling.presence_penalty = 0.7F;
-    if (one_in(3)) r.sampling.repetition_penalty = 1.2F;
+    if (one_in(on_device_ ? 20 : 3)) r.sampling.presence_penalty = 0.7F;
+    if (one_in(on_device_ ? 20 : 3)) r.sampling.repetition_penalty = 1.2F;
     if (one_in(4)) r.stop_tokens = {between(2, 300), between(2, 300), between(2, 300)};
     if (one_in(4)) r.sampling.min_tokens = between(1, 10);
     if (one_in(5)) r.logprobs = 2;
@@ -141,7 +156,7 @@ class RandomWork {
   }
 
   std::mt19937 rng_;
-  bool tight_;
+  bool tight_, on_device_;
 };
 
 TEST(RandomEngine, EveryAnswerEqualsItsSoloRunAndNothingIsHeldAtTheEnd) {
@@ -156,6 +171,21 @@ TEST(RandomEngine, EveryAnswerEqualsItsSoloRunAndNothingIsHeldAtTheEnd) {
   EXPECT_GT(preemptions, 20U);  // each of the twenty tight ones brings about three
   EXPECT_GT(accepted, 100U);
   EXPECT_GT(hits, 1000U);
+}
+
+TEST(RandomEngine, StepsBegunAheadChangeNoAnswer) {
+  const auto first = static_cast<unsigned>(std::max(1, testing::UnitTest::GetInstance()->random_seed()));
+  std::uint64_t preemptions = 0, hits = 0;
+  int ahead = 0;
+  for (unsigned seed = first; seed < first + 24 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("--gtest_random_seed={}", seed));
+    RandomWork work(seed, seed % 2 == 0, true);
+    work.run();
+    preemptions += work.preemptions, hits += work.hits, ahead += work.ahead;
+  }
+  EXPECT_GT(preemptions, 10U);
+  EXPECT_GT(hits, 500U);
+  EXPECT_GT(ahead, 200);
 }
 
 }  // namespace

@@ -13,13 +13,15 @@ namespace {
 constexpr std::size_t kAlign = 256;
 
 // Copies `columns` of every row of `from` to `at` and gives the device view of it; advances `at`.
-Tensor pack(const Tensor& from, std::int64_t columns, const Buffer& host, const Buffer& device, std::size_t& at) {
+Tensor pack(const Tensor& from, std::int64_t columns, const Buffer& host, const Buffer& device,
+            std::size_t& at) {
   if (from.empty()) return {};
   const std::int64_t rows = from.rows();
   Shape shape = from.shape();
   if (from.shape().rank() == 2) shape = Shape{rows, columns};
   const std::size_t width = static_cast<std::size_t>(columns) * sizeof(std::int32_t);
-  STRATA_CHECK(at + width * static_cast<std::size_t>(rows) <= host.bytes(), "a batch of more than {} bytes", host.bytes());
+  STRATA_CHECK(at + width * static_cast<std::size_t>(rows) <= host.bytes(), "a batch of more than {} bytes",
+               host.bytes());
   const std::size_t given = std::min(width, static_cast<std::size_t>(from.row_size()) * sizeof(std::int32_t));
   for (std::int64_t r = 0; r < rows; ++r) {
     std::byte* row = host.data() + at + static_cast<std::size_t>(r) * width;
@@ -33,34 +35,22 @@ Tensor pack(const Tensor& from, std::int64_t columns, const Buffer& host, const 
 
 }  // namespace
 
-PinnedTurns::PinnedTurns(CudaOps& ops, std::size_t bytes) : ops_(ops) {
-  for (int i = 0; i < kTurns; ++i) {
-    pinned_[i] = ops.allocate_pinned(bytes);
-    check_cuda(cudaEventCreateWithFlags(&done_[i], cudaEventDisableTiming), "event");
-  }
-}
-
-PinnedTurns::~PinnedTurns() {
-  for (CUevent_st* e : done_) {
-    if (e != nullptr) cudaEventDestroy(e);
+PinnedTurns::PinnedTurns(CudaOps& ops, std::size_t bytes, int turns) : ops_(ops) {
+  for (int i = 0; i < turns; ++i) {
+    pinned_.push_back(ops.allocate_pinned(bytes));
+    done_.emplace_back();
   }
 }
 
 const Buffer& PinnedTurns::next() {
-  turn_ = (turn_ + 1) % kTurns;
-  const cudaError_t done = cudaEventQuery(done_[turn_]);
-  if (done != cudaErrorNotReady) {
-    check_cuda(done, "an upload");
-  } else {
-    ++ops_.counters().waits;
-    check_cuda(cudaEventSynchronize(done_[turn_]), "wait for an upload");
-  }
-  return pinned_[turn_];
+  turn_ = (turn_ + 1) % done_.size();
+  ops_.counters().waits += done_[turn_].wait() ? 1 : 0;
+  return current();
 }
 
-void PinnedTurns::sent() { check_cuda(cudaEventRecord(done_[turn_], ops_.stream()), "an upload"); }
+void PinnedTurns::sent() { done_[turn_].record(ops_.stream()); }
 
-Staging::Staging(CudaOps& ops, std::size_t bytes) : turns_(ops, bytes) {
+Staging::Staging(CudaOps& ops, std::size_t bytes) : turns_(ops, bytes, kTurns) {
   for (Buffer& b : device_) b = ops.allocate(bytes);
 }
 
@@ -76,12 +66,14 @@ Staging::Place Staging::take(std::size_t bytes) {
   return place;
 }
 
-Batch BatchUpload::send(const Batch& host) {
+Batch BatchUpload::send(const Batch& host, std::span<const int> pairs, Tensor* there) {
   const Buffer& from = turns_.next();
   std::size_t at = 0;
   Batch batch;
   batch.shape = host.shape;
-  const auto whole = [&](const Tensor& t) { return pack(t, t.empty() ? 0 : t.row_size(), from, device_, at); };
+  const auto whole = [&](const Tensor& t) {
+    return pack(t, t.empty() ? 0 : t.row_size(), from, device_, at);
+  };
   const std::int64_t pages = (host.shape.longest_context + kPageTokens - 1) / kPageTokens;
   batch.tokens = whole(host.tokens);
   batch.positions = whole(host.positions);
@@ -99,7 +91,12 @@ Batch BatchUpload::send(const Batch& host) {
   batch.tape = whole(host.tape);
   batch.replay = whole(host.replay);
   batch.state_out = whole(host.state_out);
-  check_cuda(cudaMemcpyAsync(device_.data(), from.data(), at, cudaMemcpyHostToDevice, ops_.stream()), "batch upload");
+  if (!pairs.empty()) {  // last: the others' places stay the same
+    *there = whole(
+        {const_cast<int*>(pairs.data()), DType::kI32, {static_cast<std::int64_t>(pairs.size() / 2), 2}});
+  }
+  check_cuda(cudaMemcpyAsync(device_.data(), from.data(), at, cudaMemcpyHostToDevice, ops_.stream()),
+             "batch upload");
   turns_.sent();
   return batch;
 }

@@ -2,46 +2,44 @@
 // Staging, for smaller numbers.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "ops/batch.h"
 #include "ops/cuda/cuda_ops.h"
-
-struct CUevent_st;
+#include "ops/cuda/event.h"
 
 namespace strata::cuda {
 
 // Pinned memory used in turn: what is written to one while the copy from the other is still under way.
 class PinnedTurns {
  public:
-  PinnedTurns(CudaOps& ops, std::size_t bytes);
-  ~PinnedTurns();
-  PinnedTurns(const PinnedTurns&) = delete;
-  PinnedTurns& operator=(const PinnedTurns&) = delete;
+  PinnedTurns(CudaOps& ops, std::size_t bytes, int turns);
 
   const Buffer& next();  // waits until what was copied from it has arrived
   void sent();           // everything from the current one is enqueued
-  int turn() const { return turn_; }
+  std::size_t turn() const { return turn_; }
   const Buffer& current() const { return pinned_[turn_]; }
-  static constexpr int kTurns = 2;
 
  private:
   CudaOps& ops_;
-  Buffer pinned_[kTurns];
-  CUevent_st* done_[kTurns] = {};
-  int turn_ = 0;
+  std::vector<Buffer> pinned_;
+  std::vector<Event> done_;
+  std::size_t turn_ = 0;
 };
 
 // One thread. Where each tensor lies follows from BatchShape and from which tensors are present, so a
 // recorded graph of a shape finds the new data where the old was.
 class BatchUpload {
  public:
-  // `bytes`: of the largest batch.
-  BatchUpload(CudaOps& ops, std::size_t bytes)
-      : ops_(ops), device_(ops.allocate(bytes)), turns_(ops, bytes) {}
+  // `bytes`: of the largest batch. `turns`: batches sent before the host waits for the copy of the first.
+  BatchUpload(CudaOps& ops, std::size_t bytes, int turns = 2)
+      : ops_(ops), device_(ops.allocate(bytes)), turns_(ops, bytes, turns) {}
 
   // `host` is a batch of host tensors; of its page table the columns that longest_context needs are sent, the
   // others being zeros. The result is valid until the next send and may be used by whatever is enqueued after
-  // this.
-  Batch send(const Batch& host);
+  // this. `pairs` go with it, to `there` [N, 2].
+  Batch send(const Batch& host, std::span<const int> pairs = {}, Tensor* there = nullptr);
 
   std::size_t capacity() const { return device_.bytes(); }
 
@@ -60,9 +58,12 @@ class Staging {
   };
   Staging(CudaOps& ops, std::size_t bytes);
   Place take(std::size_t bytes);
+  std::size_t capacity() const { return device_[0].bytes(); }
 
  private:
-  Buffer device_[PinnedTurns::kTurns];
+  static constexpr int kTurns = 2;
+
+  Buffer device_[kTurns];
   PinnedTurns turns_;
   std::size_t used_ = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include "ops/cuda/cuda_error.h"
 
 namespace strata::cuda {
@@ -39,12 +41,17 @@ void BusyClock::leave() {
 }
 
 void BusyClock::settle() {
-  for (std::size_t i = 0; i < ended_; ++i) {
+  std::size_t read = 0;
+  for (; read < ended_; ++read) {
+    const Span& s = spans_[read];
+    if (cudaEventQuery(s.end) == cudaErrorNotReady) break;
     float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, spans_[i].begin, spans_[i].end), "event");
-    seconds_[static_cast<std::size_t>(spans_[i].part)] += ms * 1e-3;
+    check_cuda(cudaEventElapsedTime(&ms, s.begin, s.end), "event");
+    seconds_[static_cast<std::size_t>(s.part)] += ms * 1e-3;
   }
-  ended_ = 0;
+  const auto at = [&](std::size_t i) { return spans_.begin() + static_cast<std::ptrdiff_t>(i); };
+  std::rotate(at(0), at(read), at(ended_ + (open_ ? 1 : 0)));
+  ended_ -= read;
 }
 
 }  // namespace strata::cuda

@@ -1,4 +1,4 @@
-// BusyClock: CUDA events around what is enqueued between two waits, read after the second.
+// BusyClock: CUDA events around what is enqueued without a break, read once it has run.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class BusyClock {
   void part(StepPart part);  // also leaves
   void enter();              // something is about to be enqueued; not while the stream is captured
   void leave();              // nothing comes for now
-  void settle();             // after a wait for all that was enqueued
+  void settle();             // reads what has run; after a wait
   double seconds(StepPart part) const { return seconds_[static_cast<std::size_t>(part)]; }
 
  private:
@@ -33,7 +33,7 @@ class BusyClock {
 
   Stream stream_;
   StepPart part_ = StepPart::kForward;
-  std::vector<Span> spans_;  // the first `ended_` wait to be read, one more is open
+  std::vector<Span> spans_;  // the first `ended_` wait to be read, one more may be open
   std::size_t ended_ = 0;
   bool open_ = false;
   std::array<double, kStepParts> seconds_{};

@@ -40,6 +40,7 @@ CudaOps::CudaOps(const CudaOptions& options) : options_(options) {
   processors_ = properties.multiProcessorCount;
   cuda::check_cuda(cudaSetDevice(options.device), "set device");
   cuda::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+  arrived_ = allocate(sizeof(unsigned));
   arena_ = std::make_unique<Arena>([this](std::size_t bytes) { return allocate(bytes); }, options.arena_block);
 }
 

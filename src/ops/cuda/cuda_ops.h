@@ -12,6 +12,7 @@
 namespace strata {
 
 namespace cuda {
+struct RouteView;
 struct LoraArgs;
 struct GluArgs;
 struct LinearArgs;
@@ -50,6 +51,7 @@ class CudaOps : public Ops {
   void activate(Tensor x, Activation activation) override;
   void glu(Tensor out, Tensor gate_up, Activation activation, float limit) override;
   void linear(Tensor out, Tensor x, const Weight& w, Tensor bias) override;
+  void norm_linear(Tensor out, const AddNorm& norm, const Weight& w, Tensor bias) override;
   void linear_glu(Tensor out, Tensor x, const Weight& w, Tensor bias, Activation activation, float limit) override;
   void expert_linear(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias) override;
   void expert_linear_glu(Tensor out, Tensor x, const Routing& routing, const Weight& w, Tensor bias, Activation activation,
@@ -71,6 +73,7 @@ class CudaOps : public Ops {
   void attention(const AttentionArgs& args, const Batch& batch) override;
   void causal_conv(const ConvArgs& args, const Batch& batch) override;
   void gated_delta(const GatedDeltaArgs& args, const Batch& batch) override;
+  void delta_net(const DeltaNetArgs& args, const Batch& batch) override;
   void ssd(const SsdArgs& args, const Batch& batch) override;
 
   // ---- what a runner needs beyond the ops ----
@@ -83,6 +86,25 @@ class CudaOps : public Ops {
   StepCounters& counters() { return counters_; }
 
  private:
+  // The f8 planes of the rows at `x` and their scales (QuantiseArgs).
+  struct Planes {
+    const void* x = nullptr;
+    Tensor planes, scales;
+  };
+  // Does a norm and makes the planes of its output in the same launch, if it suits, for the products until its end.
+  class NormInPlanes {
+   public:
+    NormInPlanes(CudaOps& ops, const AddNorm& norm);
+    ~NormInPlanes() { ops_.planes_ = {}; }
+    NormInPlanes(const NormInPlanes&) = delete;
+    NormInPlanes& operator=(const NormInPlanes&) = delete;
+
+   private:
+    CudaOps& ops_;
+    Scratch scratch_;
+  };
+
+  bool route_at_once(const MoeArgs& args, const cuda::RouteView& route);
   void run_lora(cuda::LoraArgs& args, const LoraTable& table, const Tensor& adapters, std::int64_t rows);
   void product(Tensor out, Tensor x, const Weight& w, Tensor bias, const cuda::GluArgs* glu);
   // Of a product with `rows` rows of out, as `op` names them in errors.
@@ -97,6 +119,8 @@ class CudaOps : public Ops {
   cuda::Stream stream_ = nullptr;
   int processors_ = 0;
   StepCounters counters_;
+  Planes planes_;
+  Buffer arrived_;              // counts blocks of a kernel that are done; zero between kernels
   std::deque<Buffer> vectors_;  // what load_vector handed out
 };
 

@@ -416,12 +416,25 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   }
   part.sync();  // all have read what others share, and written their best ones
   if (!part.first_block() || threadIdx.x != 0) return;
+  a.kept.tokens[(a.first + static_cast<unsigned>(index)) & a.kept.mask] = token;
   const float logit = token < 0 ? 0 : row[token];
   a.results[index] = {token, isfinite(logit) ? 1 : 0, job.logprobs >= 0 ? softmax.at(logit) : 0,
                       shared.emitted};
 }
 
+__global__ void take_kernel(TakeView a) {
+  begin_kernel();
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < a.count) a.tokens[a.pairs[2 * i]] = max(a.kept[a.pairs[2 * i + 1]], 0);
+}
+
 }  // namespace
+
+void launch_take(const TakeView& args, Stream stream) {
+  constexpr int kBlock = 128;
+  launch(take_kernel, dim3(static_cast<unsigned>(ceil_div(args.count, kBlock))), dim3(kBlock), 0, stream,
+         args);
+}
 
 void launch_draw(const DrawView& args, Stream stream) {
   const int blocks = args.vocab <= 8192 ? 1 : args.vocab <= 16384 ? 2 : args.vocab <= 32768 ? 4 : 8;

@@ -35,6 +35,11 @@ struct TopEntry {
   int token;
 };
 
+struct KeptTokens {
+  int* tokens = nullptr;
+  unsigned mask = 0;  // a power of two less one
+};
+
 struct DrawView {
   const float* logits = nullptr;
   std::int64_t stride = 0;
@@ -44,8 +49,20 @@ struct DrawView {
   const std::uint32_t* masks = nullptr;
   DrawResult* results = nullptr;
   TopEntry* top = nullptr;  // [count, kMostTop], in no order
+  KeptTokens kept;          // row i's token goes to (first + i) & mask too
+  unsigned first = 0;
 };
 
 void launch_draw(const DrawView& args, Stream stream);
+
+struct TakeView {
+  int* tokens = nullptr;
+  const int* pairs = nullptr;  // (row, place in kept) of `count` tokens
+  int count = 0;
+  const int* kept = nullptr;
+};
+
+// tokens[row] = max(kept[place], 0): a row from which none may come gave -1.
+void launch_take(const TakeView& args, Stream stream);
 
 }  // namespace strata::cuda

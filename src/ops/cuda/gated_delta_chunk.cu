@@ -417,8 +417,7 @@ __device__ __forceinline__ void walk(const GatedDeltaView& a, int s, int chunks,
     Walker::issue_state(stage, from, w.state);
     w.issue_mix(stage, mixed);
     products_wait<0>();
-    __syncwarp();
-    if (w.lane == 0) barrier_arrive(empty + ring.stage);
+    barrier_arrive(empty + ring.stage);
     w.round_out();
     written = rows;
     run.save(rows.begin + rows.rows - 1, [&](int slot) { w.store_state(slot, w.state); });
@@ -435,7 +434,7 @@ __global__ void __launch_bounds__(256, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(full + i, 1);
-      barrier_init(empty + i, 4);
+      barrier_init(empty + i, 128);
     }
     barrier_init_done();
     prefetch_map(&qkv);

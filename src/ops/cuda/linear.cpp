@@ -11,15 +11,20 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kStreamRows = 16;
+using cuda::kStreamRows;
 
 bool on_tensor_cores(const cuda::LinearArgs& a) {
   return cuda::wide(a.x, a.w.inputs) && a.x.elem == cuda::kElemBF16 &&
          (a.w.data.elem == cuda::kElemBF16 || a.w.data.elem == cuda::kElemF8 || cuda::is_four_bit(a.w.data.elem));
 }
 
-// `args` with the rows of x, `rows` of them, as f8 planes made of scratch memory.
+// `args` with the rows of x, `rows` of them, as f8 planes: those there are, or made of scratch memory.
 cuda::LinearArgs in_planes(const cuda::LinearArgs& args, std::int64_t rows, Arena& arena, cuda::Stream stream) {
+  if (args.x_planes.data != nullptr) {
+    cuda::LinearArgs f8 = args;
+    f8.x = args.x_planes;
+    return f8;
+  }
   cuda::QuantiseArgs q;
   q.x = args.x;
   q.rows = rows;
@@ -137,6 +142,11 @@ cuda::LinearArgs CudaOps::arguments(std::string_view op, Tensor out, Tensor x, c
   args.bias = cuda::vector_of(op, "bias", bias, std::max(args.w.experts, 1) * args.w.outputs, true);
   args.processors = processors_;
   args.planes = options_.f8_activations ? 1 : 2;
+  if (planes_.x == args.x.data && x.rows() > 0) {
+    cuda::check_extent(op, "rows in planes", planes_.planes.rows(), x.rows());
+    args.x_planes = {planes_.planes.raw(), planes_.planes.stride(), cuda::kElemF8};
+    args.x_scales = planes_.scales.data<float>();
+  }
   return args;
 }
 

@@ -1,9 +1,11 @@
 // Launches of linear and expert_linear: products of rows with a matrix, or with the matrices of their experts.
 #pragma once
 
-#include "ops/cuda/views.h"
+#include "ops/cuda/norm.h"
 
 namespace strata::cuda {
+
+constexpr std::int64_t kStreamRows = 16;  // at most for launch_linear_stream()
 
 // A GLU of the product: w holds `outputs` gate rows, then as many up rows; out [., outputs] = activation(gate) * up.
 struct GluArgs {
@@ -25,6 +27,7 @@ struct LinearArgs {
   int longest = 0;     // most entries an expert can have
   int processors = 132;
   int planes = 0;      // of an f8 x, see QuantiseArgs
+  Rows x_planes;       // of all rows of x; null = not made yet
   const float* x_scales = nullptr;
   int split = 1;       // blocks that share a tile's inputs (launch_linear_tiles decides)
   GluArgs glu;
@@ -39,6 +42,15 @@ void launch_linear_pair(const LinearArgs& narrow, const LinearArgs& bf16, Stream
 // What the two call for 4-bit weights.
 void launch_linear_stream_four_bit(const LinearArgs& args, Stream stream);
 void launch_linear_pair_four_bit(const LinearArgs& narrow, const LinearArgs& bf16, Stream stream);
+// add_rms_norm in the product that takes it: every block normalises the rows, which it keeps in shared memory.
+constexpr int kNormLinearRows = 2, kNormLinearColumns = 2048;  // at most
+struct NormLinearArgs {
+  NormArgs norm;      // x f32, delta and out bf16, `wide`
+  LinearArgs w;       // bf16 or f8, of the norm's out, no GLU
+  LinearArgs below;   // bf16 outputs of the same rows under those of an f8 w; or w.outputs 0
+  unsigned* arrived = nullptr;  // zero before and after
+};
+void launch_norm_linear(const NormLinearArgs& args, Stream stream);
 // For many rows: bf16 weights, `wide` bf16 x; or f8 weights, x in planes.
 void launch_linear_tiles(const LinearArgs& args, Stream stream);
 void launch_linear_tiles_f8(const LinearArgs& args, Stream stream);

@@ -1,9 +1,11 @@
-// moe: two launches after the choice for few rows, op by op otherwise.
+// moe for few rows: a launch up to the choice, two after it; otherwise op by op, but that the norm makes the f8
+// planes of its output.
 #include "ops/cuda/moe.h"
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/four_bit_pack.h"
 #include "ops/cuda/op_checks.h"
+#include "ops/cuda/router.h"
 #include "ops/cuda/weight_view.h"
 
 namespace strata {
@@ -25,11 +27,41 @@ bool suits_few(const MoeArgs& a, std::int64_t rows) {
 
 }  // namespace
 
+// The norm, the router's product and the choice as one launch, where they suit it.
+bool CudaOps::route_at_once(const MoeArgs& a, const cuda::RouteView& route) {
+  if (a.router == nullptr || a.norm.x.empty() || a.norm.x.rows() > cuda::kRouterRows ||
+      !a.router->parts.empty())
+    return false;
+  cuda::RouterArgs args;
+  args.norm = cuda::norm_of(a.norm);
+  const std::int64_t rows = args.norm.rows, D = args.norm.columns, outputs = a.router->outputs();
+  if (!args.norm.wide || D > cuda::kRouterColumns || a.norm.x.dtype() != DType::kF32 ||
+      a.norm.out.dtype() != DType::kBF16 || (!a.norm.delta.empty() && a.norm.delta.dtype() != DType::kBF16) ||
+      a.router->dtype != DType::kBF16 || route.experts > cuda::kRouterExperts ||
+      route.groups > cuda::kRouterGroups || !a.routed.contiguous())
+    return false;
+  STRATA_CHECK(a.norm.out.raw() == a.x.raw(), "moe: a norm of something else than x");
+  args.w = cuda::weight_of("moe", *a.router);
+  cuda::check_extent("moe", "inputs of the router", args.w.inputs, D);
+  args.bias = cuda::vector_of("moe", "router_bias", a.router_bias, outputs, true);
+  args.routed = static_cast<float*>(cuda::rows_of("moe", "routed", a.routed, rows, outputs).data);
+  args.route = route;
+  args.arrived = reinterpret_cast<unsigned*>(arrived_.data());
+  cuda::launch_router(args, stream_);
+  return true;
+}
+
 void CudaOps::moe(const MoeArgs& a) {
   const std::int64_t rows = a.x.rows(), D = a.x.row_size(), E = a.route.logits.row_size(),
                      F = a.down->inputs();
   if (rows == 0) return;
-  if (!suits_few(a, rows) || !cuda::wide(cuda::rows_of("moe", "x", a.x, rows, D), D)) return Ops::moe(a);
+  if (!suits_few(a, rows) || !cuda::wide(cuda::rows_of("moe", "x", a.x, rows, D), D)) {
+    if (a.in->dtype != DType::kF8E4M3) return Ops::moe(a);
+    MoeArgs normed = a;
+    normed.norm = {};
+    const NormInPlanes planes(*this, a.norm);  // serves the shared expert too
+    return Ops::moe(normed);
+  }
   const Scratch scratch(arena());
   cuda::MoeView view;
   view.out = cuda::rows_of("moe", "out", a.out, rows, D);
@@ -58,7 +90,11 @@ void CudaOps::moe(const MoeArgs& a) {
   view.route = cuda::view_of(a.route, a.k);
   view.route.expert = make({rows, a.k}, DType::kI32).data<std::int32_t>();
   view.route.weight = make({rows, a.k}, DType::kF32).data<float>();
-  cuda::launch_route(view.route, stream_);
+  if (!route_at_once(a, view.route)) {
+    normalise(a.norm);
+    if (a.router != nullptr) linear(a.routed, a.x, *a.router, a.router_bias);
+    cuda::launch_route(view.route, stream_);
+  }
   view.processors = processors_;
   view.activation = static_cast<int>(a.activation);
   view.limit = a.limit;

@@ -6,24 +6,28 @@
 
 namespace strata {
 
+cuda::NormArgs cuda::norm_of(const AddNorm& norm) {
+  const std::int64_t n = norm.x.row_size();
+  NormArgs args;
+  args.rows = norm.x.rows();
+  args.columns = static_cast<int>(n);
+  args.x = rows_of("rms_norm", "x", norm.x, args.rows, n);
+  args.out = rows_of("rms_norm", "out", norm.out, args.rows, n);
+  args.wide = cuda::wide(args.x, n) && cuda::wide(args.out, n);
+  if (!norm.delta.empty()) {
+    args.delta = rows_of("rms_norm", "delta", norm.delta, args.rows, n);
+    args.wide = args.wide && cuda::wide(args.delta, n);
+  }
+  args.weight = vector_of("rms_norm", "weight", norm.weight, n, true);
+  args.scale = norm.scale;
+  args.eps = norm.eps;
+  return args;
+}
+
 void CudaOps::rms_norm(Tensor out, Tensor x, Tensor weight, float eps) { add_rms_norm(out, x, {}, 1, weight, eps); }
 
 void CudaOps::add_rms_norm(Tensor out, Tensor x, Tensor delta, float scale, Tensor weight, float eps) {
-  const std::int64_t n = x.row_size();
-  cuda::NormArgs args;
-  args.rows = x.rows();
-  args.columns = static_cast<int>(n);
-  args.x = cuda::rows_of("rms_norm", "x", x, args.rows, n);
-  args.out = cuda::rows_of("rms_norm", "out", out, args.rows, n);
-  args.wide = cuda::wide(args.x, n) && cuda::wide(args.out, n);
-  if (!delta.empty()) {
-    args.delta = cuda::rows_of("rms_norm", "delta", delta, args.rows, n);
-    args.wide = args.wide && cuda::wide(args.delta, n);
-  }
-  args.weight = cuda::vector_of("rms_norm", "weight", weight, n, true);
-  args.scale = scale;
-  args.eps = eps;
-  cuda::launch_norm(args, stream_);
+  cuda::launch_norm(cuda::norm_of({.out = out, .x = x, .delta = delta, .scale = scale, .weight = weight, .eps = eps}), stream_);
 }
 
 void CudaOps::gated_norm(const GatedNormArgs& a) {

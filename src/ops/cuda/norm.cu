@@ -1,6 +1,7 @@
 // rms_norm and add_rms_norm: a block per row, which stays in registers up to 8192 columns.
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
+#include "ops/cuda/device/planes.cuh"
 #include "ops/cuda/device/rows.cuh"
 #include "ops/cuda/norm.h"
 
@@ -9,6 +10,40 @@ namespace {
 
 constexpr int kKept = 4;  // groups of eight columns a thread keeps: 4 x 8 x 256 threads
 
+// The planes of a thread's groups of eight columns, `step` apart; two neighbours share groups of 16 (f8_weight_place).
+template <int Planes>
+__device__ __forceinline__ void store_planes(const NormArgs& a, std::int64_t row, int begin, int step, const uint4 (&packed)[kKept]) {
+  __nv_bfloat162 largest = __float2bfloat162_rn(0);
+#pragma unroll
+  for (int j = 0; j < kKept; ++j) {
+    if (begin + j * step >= a.columns) continue;
+    take_largest(largest, packed[j].x), take_largest(largest, packed[j].y);
+    take_largest(largest, packed[j].z), take_largest(largest, packed[j].w);
+  }
+  const PlaneScale scale(block_max(fmaxf(__low2float(largest), __high2float(largest))));
+  if (threadIdx.x == 0) a.scales[row] = scale.scale;
+  const bool odd = threadIdx.x % 2 == 1;
+#pragma unroll
+  for (int j = 0; j < kKept; ++j) {
+    const int column = begin + j * step;
+    if (j * step >= a.columns) break;
+    std::uint32_t q[4][Planes];
+    split(packed[j].x, scale.inverse, q[0]);
+    split(packed[j].y, scale.inverse, q[1]);
+    split(packed[j].z, scale.inverse, q[2]);
+    split(packed[j].w, scale.inverse, q[3]);
+#pragma unroll
+    for (int plane = 0; plane < Planes; ++plane) {
+      const std::uint32_t low = q[0][plane] | q[1][plane] << 16, high = q[2][plane] | q[3][plane] << 16;
+      const std::uint32_t other = __shfl_xor_sync(~0U, odd ? low : high, 1), first = odd ? other : low, second = odd ? high : other;
+      if (column < a.columns)
+        *reinterpret_cast<uint2*>(a.planes + row * Planes * a.columns + (column / 128 * Planes + plane) * 128 + column % 128) =
+            make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+    }
+  }
+}
+
+template <int Planes>
 __global__ void __launch_bounds__(256) norm_kernel(NormArgs a) {
   begin_kernel();
   const std::int64_t row = blockIdx.x;
@@ -44,13 +79,19 @@ __global__ void __launch_bounds__(256) norm_kernel(NormArgs a) {
       out.v[i] = x.v[i] * factor * w;
     }
     store8(a.out, row, column, n, a.wide, out);
+    return make_uint4(pack(out.v[0], out.v[1]), pack(out.v[2], out.v[3]), pack(out.v[4], out.v[5]), pack(out.v[6], out.v[7]));
   };
+  uint4 packed[kKept] = {};
 #pragma unroll
   for (int j = 0; j < kKept; ++j) {
-    if (begin + j * step < a.columns) give(begin + j * step, kept[j]);
+    if (begin + j * step < a.columns) packed[j] = give(begin + j * step, kept[j]);
   }
-  for (int c = begin + kKept * step; c < a.columns; c += step)
-    give(c, load8(a.x, row, c, min(8, a.columns - c), a.wide));
+  if constexpr (Planes > 0) {
+    store_planes<Planes>(a, row, begin, step, packed);
+  } else {
+    for (int c = begin + kKept * step; c < a.columns; c += step)
+      give(c, load8(a.x, row, c, min(8, a.columns - c), a.wide));
+  }
 }
 
 // Groups of 8, 16, .. 256 channels: eight of them a lane, 32 lanes over as many groups as they hold; nothing is read twice.
@@ -125,7 +166,8 @@ __global__ void __launch_bounds__(256) gated_norm_kernel(GatedNormView a) {
 
 void launch_norm(const NormArgs& args, Stream stream) {
   const int threads = args.columns <= 256 ? 32 : args.columns <= 1024 ? 128 : 256;
-  launch(norm_kernel, static_cast<unsigned>(args.rows), threads, 0, stream, args);
+  const auto kernel = args.count == 0 ? norm_kernel<0> : args.count == 1 ? norm_kernel<1> : norm_kernel<2>;
+  launch(kernel, static_cast<unsigned>(args.rows), threads, 0, stream, args);
 }
 
 void launch_gated_norm(const GatedNormView& args, Stream stream) {

@@ -3,6 +3,10 @@
 
 #include "ops/cuda/views.h"
 
+namespace strata {
+struct AddNorm;
+}
+
 namespace strata::cuda {
 
 struct NormArgs {
@@ -12,7 +16,14 @@ struct NormArgs {
   int columns = 0;
   float scale = 1, eps = 0;
   bool wide = false;
+  // Also makes `count` f8 planes of out, as QuantiseArgs has them: columns a multiple of 128 and at most kPlaneColumns, `wide`,
+  // out bf16. 0 = none.
+  int count = 0;
+  std::uint8_t* planes = nullptr;
+  float* scales = nullptr;
 };
+constexpr int kPlaneColumns = 8192;
+NormArgs norm_of(const AddNorm& norm);  // checks it
 void launch_norm(const NormArgs& args, Stream stream);
 
 struct GatedNormView {

@@ -1,10 +1,7 @@
-// Rows of bf16 as planes of f8 (e4m3): a warp per row, which stays in registers up to 4096 columns. With s =
-// 2^n the least power of two that brings the row's largest value to 448 or less, hi = f8(x / s) and lo = f8(x
-// / s - hi): x = s (hi + lo) exactly where |x| is at least s / 4, within s / 1024 below (the largest value is
-// over 224 s).
+// Rows of bf16 as planes of f8 (device/planes.cuh): a warp per row, which stays in registers up to 4096 columns.
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
-#include "ops/cuda/device/rows.cuh"
+#include "ops/cuda/device/planes.cuh"
 #include "ops/cuda/linear.h"
 
 namespace strata::cuda {
@@ -40,8 +37,7 @@ __global__ void __launch_bounds__(256) quantise_kernel(QuantiseArgs a) {
   __nv_bfloat162 largest = __float2bfloat162_rn(0);
   const auto measure = [&](const Sixteen& s) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      largest = __hmax2(largest, __habs2(reinterpret_cast<const __nv_bfloat162&>(s.pair[i])));
+    for (int i = 0; i < 8; ++i) take_largest(largest, s.pair[i]);
   };
 #pragma unroll
   for (int j = 0; j < kKept; ++j) {
@@ -52,13 +48,8 @@ __global__ void __launch_bounds__(256) quantise_kernel(QuantiseArgs a) {
     if (j * kTurn < a.columns) measure(kept[j]);
   }
   for (int c = kKept * kTurn; c < a.columns; c += kTurn) measure(load_sixteen(x, c + lane * 16, a.columns));
-  const float most = warp_max(fmaxf(__low2float(largest), __high2float(largest)));
-  // The exponent of s, 8 below that of the largest value, or 7 where that is over 1.75 times a power of two;
-  // never so small that 1 / s would not be finite.
-  const unsigned bits = __float_as_uint(most);
-  const unsigned exponent = max(bits >> 23, 40U) - 8 + ((bits & 0x7fffffU) > 0x600000U ? 1U : 0U);
-  const float inverse = __uint_as_float((254 - exponent) << 23);
-  if (lane == 0) a.scales[row] = most < INFINITY ? __uint_as_float(exponent << 23) : NAN;
+  const PlaneScale scale(warp_max(fmaxf(__low2float(largest), __high2float(largest))));
+  if (lane == 0) a.scales[row] = scale.scale;
 
   std::uint8_t* to = a.planes + row * Planes * a.padded;
   const auto give = [&](int column, const Sixteen& s) {
@@ -66,18 +57,10 @@ __global__ void __launch_bounds__(256) quantise_kernel(QuantiseArgs a) {
     std::uint32_t word[Planes][4] = {};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      float2 f = unpack(s.pair[i]);
-      f.x *= inverse;
-      f.y *= inverse;
+      std::uint32_t q[Planes];
+      split(s.pair[i], scale.inverse, q);
 #pragma unroll
-      for (int plane = 0; plane < Planes; ++plane) {
-        const __nv_fp8x2_storage_t q = __nv_cvt_float2_to_fp8x2(f, __NV_SATFINITE, __NV_E4M3);
-        word[plane][i % 4] |= static_cast<std::uint32_t>(q) << i / 4 * 16;  // in the order of f8_weight_place
-        if (plane + 1 == Planes) continue;
-        const float2 taken = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(q, __NV_E4M3)));
-        f.x -= taken.x;
-        f.y -= taken.y;
-      }
+      for (int plane = 0; plane < Planes; ++plane) word[plane][i % 4] |= q[plane] << i / 4 * 16;  // in the order of f8_weight_place
     }
 #pragma unroll
     for (int plane = 0; plane < Planes; ++plane) {

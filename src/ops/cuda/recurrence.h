@@ -1,4 +1,4 @@
-// Launches of causal_conv, gated_delta and ssd.
+// Launches of causal_conv, gated_delta, delta_net and ssd.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,20 @@ void launch_gated_delta_step(const GatedDeltaView& args, int most_rows, Stream s
 constexpr int kStepRows = 16;
 std::size_t gated_delta_chunk_bytes(const GatedDeltaView& args);
 void launch_gated_delta_chunk(const GatedDeltaView& args, void* scratch, Stream stream);
+
+// Convolution, delta rule and gated norm of runs of at most kStepRows rows: three taps without bias, key_dim 128, value_dim
+// 32, 64 or 128, at most kMostCluster value heads a key head, f32 pools; activations of one type with aligned rows. conv.out,
+// delta.qkv and delta.out are not touched.
+constexpr int kMostCluster = 8;  // blocks, on any GPU
+struct DeltaNetView {
+  ConvView conv;
+  GatedDeltaView delta;
+  Rows gate, out;                // [T, heads * V]
+  const float* weight = nullptr; // [V]
+  float eps = 0;
+  int activation = 0;            // of the gate
+};
+void launch_delta_net(const DeltaNetView& args, Stream stream);
 
 struct SsdView {
   Rows out, xbc, dt;             // [T, heads * P], [T, heads P + 2 groups N], [T, heads]

@@ -28,9 +28,11 @@ class Graph final : public Recording {
 std::size_t upload_bytes(const StepLimits& l) {
   constexpr std::size_t kTensors = 16, kAlign = 256;
   const auto n = [](int x) { return static_cast<std::size_t>(x); };
-  const std::size_t numbers = n(l.rows) * 9 + n(l.sequences) * (n(l.pages) + 8) + 2 * n(l.logit_rows);
+  const std::size_t numbers = n(l.rows) * 11 + n(l.sequences) * (n(l.pages) + 8) + 2 * n(l.logit_rows);
   return numbers * sizeof(std::int32_t) + kTensors * kAlign;
 }
+
+constexpr int kUploads = 8;  // before the host waits: those of a drafter's passes
 
 // Pairs of rows that drafting copies: a few of each row.
 std::size_t number_bytes(const StepLimits& l) {
@@ -42,14 +44,24 @@ std::size_t number_bytes(const StepLimits& l) {
 CudaStepDevice::CudaStepDevice(CudaOps& ops, const StepLimits& limits)
     : ops_(ops),
       clock_(ops.stream()),
-      upload_(ops, upload_bytes(limits)),
+      upload_(ops, upload_bytes(limits), kUploads),
       numbers_(ops, number_bytes(limits)),
       draws_(ops, clock_, limits) {}
 
-Batch CudaStepDevice::upload(const Batch& host) {
+CudaStepDevice::~CudaStepDevice() { cudaStreamSynchronize(ops_.stream()); }
+
+Batch CudaStepDevice::upload(const Batch& host, std::span<const TokenSource> drawn) {
   ++ops_.counters().uploads;
   clock_.enter();
-  return upload_.send(host);
+  pairs_.clear();
+  for (const TokenSource& t : drawn) {
+    STRATA_CHECK(t.row >= 0 && t.row < host.shape.rows, "token {} of {}", t.row, host.shape.rows);
+    pairs_.insert(pairs_.end(), {t.row, draws_.kept_at(t.drawn)});
+  }
+  Tensor pairs;
+  const Batch batch = upload_.send(host, pairs_, &pairs);
+  draws_.take(batch.tokens, pairs);
+  return batch;
 }
 
 Tensor CudaStepDevice::place(std::span<const int> numbers, const Shape& shape) {

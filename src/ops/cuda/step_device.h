@@ -11,15 +11,18 @@ namespace strata::cuda {
 class CudaStepDevice final : public StepDevice, public DeviceClock {
  public:
   CudaStepDevice(CudaOps& ops, const StepLimits& limits);
+  ~CudaStepDevice() override;
 
-  Batch upload(const Batch& host) override;
+  Batch upload(const Batch& host, std::span<const TokenSource> drawn) override;
   Tensor place(std::span<const int> numbers, const Shape& shape) override;
   std::unique_ptr<Recording> record(const std::function<void()>& step) override;
   std::span<const float> fetch(const Tensor& values) override;
-  std::span<const Drawn> draw(const Tensor& logits, std::span<const DrawRow> rows) override {
-    return draws_(logits, rows);
+  std::uint64_t begin_draw(const Tensor& logits, std::span<const DrawRow> rows) override {
+    return draws_.begin(logits, rows);
   }
+  std::span<const Drawn> finish_draw(std::uint64_t first) override { return draws_.finish(first); }
   const StepCounters& counters() override { return ops_.counters(); }
+  DeviceClock* clock() override { return this; }
   void begin(StepPart part) override { clock_.part(part); }
   double seconds(StepPart part) const override { return clock_.seconds(part); }
 
@@ -29,6 +32,7 @@ class CudaStepDevice final : public StepDevice, public DeviceClock {
   BatchUpload upload_;
   Staging numbers_;
   Draws draws_;
+  std::vector<int> pairs_;
   Buffer fetched_;
 };
 

@@ -50,4 +50,14 @@ __device__ __forceinline__ float block_sum(float x) {
   return sum;
 }
 
+__device__ __forceinline__ float block_max(float x) {
+  __shared__ float parts[32];
+  x = warp_max(x);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+  __syncthreads();
+  for (int i = 0; i < static_cast<int>(blockDim.x) / 32; ++i) x = fmaxf(x, parts[i]);
+  return x;
+}
+
 }  // namespace strata::cuda

@@ -22,22 +22,44 @@ struct Run {
   }
 };
 
-__device__ __forceinline__ Run run_of(const BatchView& b, int s) {
-  Run run{b.first[s], b.first[s + 1], b.state_in[s], -1, 0, -1, b.saves, b.saves + 2 * b.save_count};
-  if (b.tape != nullptr && (run.tape = b.tape[s]) >= 0) {
-    run.replay = b.replay[s];
-    run.state_out = b.state_out[s];
-  }
-  int low = 0, high = b.save_count;  // the first save of a row in the run
+// Saves before the first of a row from `row` on.
+__device__ __forceinline__ int saves_before(const BatchView& b, int row) {
+  int low = 0, high = b.save_count;
   while (low < high) {
     const int middle = (low + high) / 2;
-    if (b.saves[2 * middle] < run.begin) {
+    if (b.saves[2 * middle] < row) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  run.saves = b.saves + 2 * low;
+  return low;
+}
+// The same by a whole warp: two rounds of loads for up to a thousand saves.
+__device__ __forceinline__ int saves_before_by_warp(const BatchView& b, int row) {
+  int low = 0, high = b.save_count;
+  while (low < high) {
+    const int step = (high - low + 31) / 32, at = low + static_cast<int>(threadIdx.x % 32) * step;
+    const int less = __popc(__ballot_sync(~0U, at < high && b.saves[2 * at] < row));
+    if (less == 0) break;
+    high = min(high, low + less * step);
+    low += (less - 1) * step + 1;
+  }
+  return low;
+}
+
+// Without its saves.
+__device__ __forceinline__ Run start_of(const BatchView& b, int s) {
+  Run run{b.first[s], b.first[s + 1], b.state_in[s], -1, 0, -1, nullptr, b.saves + 2 * b.save_count};
+  if (b.tape != nullptr && (run.tape = b.tape[s]) >= 0) {
+    run.replay = b.replay[s];
+    run.state_out = b.state_out[s];
+  }
+  return run;
+}
+__device__ __forceinline__ Run run_of(const BatchView& b, int s) {
+  Run run = start_of(b, s);
+  run.saves = b.saves + 2 * saves_before(b, run.begin);
   return run;
 }
 

@@ -43,7 +43,8 @@ struct TileConfig {
   static constexpr int kRegisters = kBlocks == 2 ? 96 : 232;
   static constexpr int kProducers = kExperts ? 128 : 32;  // threads
   // Whether weights may be copied before the kernel before has ended: what says which ones is older than
-  // that. f8 and 4 bits: the kernel before has made the planes, or the order.
+  // that. f8 and 4 bits: the kernel before has made the planes, or the order (experts whose planes were there
+  // already wait all the same).
   static constexpr bool kEarly = kF8 || kFour || !kExperts;
   static constexpr int kWidthStep = kRows == 32 ? 16 : 32;
   // Blocks of a cluster that may share the inputs of a tile, where tiles are few; each writes 16 of its rows.

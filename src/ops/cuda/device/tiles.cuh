@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), C::kBlocks)
     if constexpr (!C::kExperts) prefetch_map(&rows);
   }
   if constexpr (!C::kEarly) begin_kernel();
+  if (C::kExperts && a.x_planes.data != nullptr) wait_for_previous();  // the entries may be the kernel before's
   __syncthreads();
   const Schedule<C> schedule(a, s);
   if (threadIdx.x < 128) {
