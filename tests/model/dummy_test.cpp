@@ -36,7 +36,7 @@ TEST_P(Dummy, LoadsAndGivesFiniteLogits) {
 INSTANTIATE_TEST_SUITE_P(Families, Dummy,
                          ::testing::Combine(::testing::Values("llama", "qwen2", "qwen3", "qwen3_moe",
                                                               "qwen3_next", "qwen3_5", "qwen3_5_moe"),
-                                            ::testing::Values(DType::kBF16, DType::kF8E4M3)),
+                                            ::testing::Values(DType::kBF16, DType::kF8E4M3, DType::kNVFP4)),
                          [](const auto& test) {
                            return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
                          });
