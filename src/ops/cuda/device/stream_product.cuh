@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(Warps * 32, blocks_each(MT, RT, E, Warps)) str
   if (a.order == nullptr) {
     stream.begin(0, n0);
     begin_kernel();
-    return stream.run(0, n0, static_cast<int>(gridDim.x) * S::kOutputs, blockIdx.y * 8 * MT, a.rows, parts);
+    return stream.run(0, n0, static_cast<int>(gridDim.x) * S::kOutputs, 0, a.rows, parts);
   }
   begin_kernel();
   const int expert = nth_active_expert(a.first, a.w.experts, static_cast<int>(blockIdx.y));
@@ -183,9 +183,7 @@ void start_stream(const LinearArgs& a, Stream stream) {
   constexpr auto kernel = stream_kernel<MT, RT, E, Glu, Warps>;
   const int tiles = tiles_of(a, Glu ? 16 : 16 * RT);
   if (a.order == nullptr) {
-    launch(kernel,
-           dim3(static_cast<unsigned>(std::min(tiles, a.processors * blocks_each(MT, RT, E, Warps))),
-                static_cast<unsigned>(ceil_div(a.rows, std::int64_t{8 * MT}))),
+    launch(kernel, static_cast<unsigned>(std::min(tiles, a.processors * blocks_each(MT, RT, E, Warps))),
            Warps * 32, 0, stream, a);
     return;
   }
