@@ -103,10 +103,21 @@ from concurrent.futures import ThreadPoolExecutor
 url, model = sys.argv[1:]
 plain = {"recall", "haystack", "arithmetic", "repeat", "reverse", "sort", "count", "json", "hello"}
 cases = [c for c in map(json.loads, open(f"{model}/eval.jsonl")) if c["task"] in plain]
-def answer(case):
+def by_http(case):
     body = {"messages": case["messages"], "temperature": 0, "max_tokens": 200}
     request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    return json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["message"]["content"].strip() == case["want"].strip()
+    return json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["message"]["content"]
+def by_openai(case):
+    reply = client.chat.completions.create(model=served, messages=case["messages"], temperature=0, max_tokens=200)
+    return reply.choices[0].message.content
+try:  # the official client where it is installed
+    import openai
+    client, ask, how = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0), by_openai, "openai client"
+    served = client.models.list().data[0].id
+except ImportError:
+    ask, how = by_http, "plain HTTP"
+def answer(case):
+    return ask(case).strip() == case["want"].strip()
 with ThreadPoolExecutor(64) as clients:
     right = list(clients.map(answer, cases))
 tasks, want = defaultdict(list), json.load(open(f"{model}/eval.json"))
@@ -114,7 +125,7 @@ for case, ok in zip(cases, right):
     tasks[case["task"]].append(ok)
 worse = [f"{t} {sum(r) / len(r):.3f}, reference {want[t]:.3f}" for t, r in tasks.items() if abs(sum(r) / len(r) - want[t]) > 0.021]
 print("differ:", *worse) if worse else None
-print(f"RESULT: {sum(right)} of {len(cases)} answers right")
+print(f"RESULT: {sum(right)} of {len(cases)} answers right ({how})")
 sys.exit(1 if worse else 0)
 PY
 }
