@@ -9,11 +9,7 @@ struct MultiplyBf16 {
   template <int N>
   static __device__ __forceinline__ void run(Consumer<C>& c, const TileInfo<C>&, int begin, int end,
                                              float (&sum)[C::kGroups][N / 2]) {
-#pragma unroll
-    for (int i = 0; i < C::kGroups; ++i) {
-#pragma unroll
-      for (int j = 0; j < N / 2; ++j) sum[i][j] = 0;
-    }
+    c.clear(sum);
     int before = -1;  // stage whose products may still be running
     for (int block = begin; block < end; ++block, c.ring.next()) {
       const std::uint32_t stage = c.take_stage();

@@ -35,6 +35,15 @@ struct Consumer {
   __device__ __forceinline__ void release(int stage) {
     if (lane == 0) barrier_arrive(s.empty + stage);
   }
+  // Before the loop of products: else ptxas gives up on keeping them in flight.
+  template <int M>
+  __device__ __forceinline__ static void clear(float (&sum)[C::kGroups][M]) {
+#pragma unroll
+    for (int i = 0; i < C::kGroups; ++i) {
+#pragma unroll
+      for (int j = 0; j < M; ++j) sum[i][j] = 0;
+    }
+  }
   // 4-bit codes: the block of this warp's 16 rows of group i.
   __device__ __forceinline__ const std::uint8_t* block_of(int i) const {
     return ring_bytes + ring.stage * C::kStageBytes + ((group * C::kGroups + i) * 4 + warp) * four_block_bytes(C::kElem);

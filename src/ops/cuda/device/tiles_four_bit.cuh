@@ -76,11 +76,7 @@ struct MultiplyFourBit {
   template <int N>
   static __device__ __forceinline__ void run(Consumer<C>& c, const TileInfo<C>&, int begin, int end,
                                              float (&sum)[C::kGroups][N / 2]) {
-#pragma unroll
-    for (int i = 0; i < C::kGroups; ++i) {
-#pragma unroll
-      for (int j = 0; j < N / 2; ++j) sum[i][j] = 0;
-    }
+    c.clear(sum);
     std::uint32_t a[2][2][4];  // left operands of two products in flight, and of the next two
     int before = -1;           // stage whose products may still be running
     for (int block = begin; block < end; ++block, c.ring.next()) {
