@@ -46,7 +46,7 @@ logs=$build/gpu_check
 mkdir -p "$logs"
 table="" failed=0
 add() { # name, result, seconds
-  table+=$(printf '| %-34s | %-80s | %6s |' "$1" "$2" "$3")$'\n'
+  table+=$(printf '| %-34s | %-100s | %6s |' "$1" "$2" "$3")$'\n'
 }
 
 # line NAME COMMAND...: runs it with output to a log; the last line of summarise() of the log is the result.
@@ -64,7 +64,7 @@ line() {
     echo "--- $name:" && grep -E 'Failure|error|Error|FAILED|expected|Expected|which|differ|==' "$log" | head -40
     tail -5 "$log"
   fi
-  add "$name" "${result:0:80}" "$((SECONDS - start))"
+  add "$name" "${result:0:100}" "$((SECONDS - start))"
 }
 summarise() {
   grep -E '^RESULT: |\[  PASSED  \]|\[  FAILED  \] [0-9]+ test|ERROR SUMMARY|RACECHECK SUMMARY' "$1" | tail -1 | sed 's/^RESULT: //; s/^=* *//'
@@ -94,7 +94,8 @@ sys.exit(1 if worse else 0)
 PY
 }
 
-# The evaluation's questions by 64 clients at once: accuracies of the tasks whose answer is plain text.
+# The evaluation's questions by 64 clients at once, by each official package that is installed: accuracies of the tasks whose answer is
+# plain text.
 ask() {
   python3 - "$1" models/tiny-hybrid <<'PY'
 import json, sys, urllib.request
@@ -108,24 +109,36 @@ def by_http(case):
     request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
     return json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["message"]["content"]
 def by_openai(case):
-    reply = client.chat.completions.create(model=served, messages=case["messages"], temperature=0, max_tokens=200)
+    reply = openai_client.chat.completions.create(model=served, messages=case["messages"], temperature=0, max_tokens=200)
     return reply.choices[0].message.content
-try:  # the official client where it is installed
+def by_anthropic(case):
+    system = " ".join(m["content"] for m in case["messages"] if m["role"] == "system")
+    turns = [m for m in case["messages"] if m["role"] != "system"]
+    reply = anthropic_client.messages.create(model=served, messages=turns, system=system, max_tokens=200, extra_body={"temperature": 0})
+    return "".join(part.text for part in reply.content if part.type == "text")
+served = json.load(urllib.request.urlopen(url + "/v1/models", timeout=60))["data"][0]["id"]
+ways = {}  # the official clients where they are installed
+try:
     import openai
-    client, ask, how = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0), by_openai, "openai client"
-    served = client.models.list().data[0].id
+    openai_client, ways["openai"] = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0), by_openai
 except ImportError:
-    ask, how = by_http, "plain HTTP"
-def answer(case):
-    return ask(case).strip() == case["want"].strip()
-with ThreadPoolExecutor(64) as clients:
-    right = list(clients.map(answer, cases))
-tasks, want = defaultdict(list), json.load(open(f"{model}/eval.json"))
-for case, ok in zip(cases, right):
-    tasks[case["task"]].append(ok)
-worse = [f"{t} {sum(r) / len(r):.3f}, reference {want[t]:.3f}" for t, r in tasks.items() if abs(sum(r) / len(r) - want[t]) > 0.021]
-print("differ:", *worse) if worse else None
-print(f"RESULT: {sum(right)} of {len(cases)} answers right ({how})")
+    pass
+try:
+    import anthropic
+    anthropic_client, ways["anthropic"] = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0), by_anthropic
+except ImportError:
+    pass
+want, worse, results = json.load(open(f"{model}/eval.json")), [], []
+for name, ask in (ways or {"plain HTTP": by_http}).items():
+    with ThreadPoolExecutor(64) as clients:
+        right = list(clients.map(lambda case: ask(case).strip() == case["want"].strip(), cases))
+    tasks = defaultdict(list)
+    for case, ok in zip(cases, right):
+        tasks[case["task"]].append(ok)
+    worse += [f"{name}: {t} {sum(r) / len(r):.3f}, reference {want[t]:.3f}" for t, r in tasks.items() if abs(sum(r) / len(r) - want[t]) > 0.021]
+    results.append(f"{sum(right)} of {len(cases)} right by {name}")
+print("differ:", *worse, sep="\n") if worse else None
+print("RESULT: " + ", ".join(results))
 sys.exit(1 if worse else 0)
 PY
 }
@@ -145,7 +158,7 @@ serve() {
   python3 -c "import urllib.request; urllib.request.urlopen('$url/health')" || status=1
   python3 -c "import urllib.request; print(urllib.request.urlopen('$url/metrics').read().decode())" | grep -E '^strata_[a-z_]*(step|forward|draft|verify)' || true
   kill -TERM $server && wait $server || status=1
-  python3 -c "import json; r = json.load(open('$logs/load.json')); print('RESULT: ' + '''$(sed -n 's/^RESULT: //p' "$logs/ask.txt")''' + '; %d of %d requests, %.0f tokens/s, first token p50 %.0f ms' % (r['ok'], r['requests'], r['output_tokens_per_second'], r['ttft_ms']['p50']))"
+  python3 -c "import json; r = json.load(open('$logs/load.json')); print('RESULT: ' + '''$(sed -n 's/^RESULT: //p' "$logs/ask.txt")''' + '; %d of %d requests, %.0f tokens/s' % (r['ok'], r['requests'], r['output_tokens_per_second']))"
   return $status
 }
 
@@ -192,7 +205,7 @@ fi
 
 printf '\n%s, %s, driver %s\n\n' "$(date -u +%F)" "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)" \
   "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)"
-printf '| %-34s | %-80s | %6s |\n|%s|%s|%s|\n' check result s "$(printf -- '-%.0s' {1..36})" "$(printf -- '-%.0s' {1..82})" "$(printf -- '-%.0s' {1..8})"
+printf '| %-34s | %-100s | %6s |\n|%s|%s|%s|\n' check result s "$(printf -- '-%.0s' {1..36})" "$(printf -- '-%.0s' {1..102})" "$(printf -- '-%.0s' {1..8})"
 printf '%s' "$table"
 [ -f "$logs/operator_benchmarks__below_.log" ] && echo && cat "$logs/operator_benchmarks__below_.log"
 exit $failed
