@@ -2,10 +2,11 @@
 """The whole server under load, with dummy weights of a published shape: tokens a second, times to the first token and a token,
 where the steps' time goes, and how busy the GPU is. A server for each way of drafting, then one load after the other.
 
-usage: bench/serve_gpu.py [--loads 1024/128@1,16,64 8192/1024@1,16] [--ways none mtp:3] [--seconds 30] [--json FILE]
+usage: bench/serve_gpu.py [--loads 1024/128@1,16,64 8192/1024@1,16:20] [--ways none mtp:3] [--seconds 30] [--json FILE]
 
-Every load ends after --seconds, with what it has by then ("cut" in the table: answers that were given up). Rates and shares are of
-the server's own counters from the beginning of a load to its end, so that answers that were cut count in them.
+Every load ends after --seconds, or those named behind it, with what it has by then ("cut" in the table: answers that were given
+up). Rates and shares are of the server's own counters from the beginning of a load to its end, so that answers that were cut count
+in them.
 """
 import argparse
 import json
@@ -25,14 +26,14 @@ PARTS = ("schedule", "batch", "forward", "sample", "draft")
 VOCABULARY = 1000  # prompts' ids are below it unless --vocabulary says otherwise
 
 
-def parse_loads(texts):
-    """"8192/1024@1,16" -> (8192, 1024, 1), (8192, 1024, 16)"""
+def parse_loads(texts, seconds):
+    """"8192/1024@1,16:20" -> (8192, 1024, 1, 20), (8192, 1024, 16, 20)"""
     loads = []
     for text in texts:
-        found = re.fullmatch(r"(\d+)/(\d+)@(\d+(?:,\d+)*)", text)
+        found = re.fullmatch(r"(\d+)/(\d+)@(\d+(?:,\d+)*)(?::(\d+))?", text)
         if not found:
-            sys.exit(f"serve_gpu: a load is PROMPT/OUTPUT@CONCURRENCY[,CONCURRENCY...], not '{text}'")
-        loads += [(int(found[1]), int(found[2]), int(n)) for n in found[3].split(",")]
+            sys.exit(f"serve_gpu: a load is PROMPT/OUTPUT@CONCURRENCY[,CONCURRENCY...][:SECONDS], not '{text}'")
+        loads += [(int(found[1]), int(found[2]), int(n), float(found[4] or seconds)) for n in found[3].split(",")]
     return loads
 
 
@@ -81,17 +82,17 @@ class Server:
         time.sleep(0.05)  # metrics are as old as 20 ms
 
 
-def run_load(options, server, prompt, output, concurrency):
+def run_load(options, server, prompt, output, concurrency, seconds):
     requests = max(options.least_requests, round(options.rounds * concurrency))
     with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
-        command = [options.strata, "bench", "--url", server.url, "--requests", requests, "--concurrency", concurrency, "--seconds", options.seconds,
+        command = [options.strata, "bench", "--url", server.url, "--requests", requests, "--concurrency", concurrency, "--seconds", seconds,
                    "--prompt-tokens", prompt, "--vocabulary", options.vocabulary, "--output-tokens", output, "--json-file", report.name,
                    "--load-seed", 1 + 1000 * prompt + concurrency]
         server.wait_until_idle()
         before, start = server.metrics(), time.time()
         bench = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            text, _ = bench.communicate(timeout=options.seconds + 30)
+            text, _ = bench.communicate(timeout=seconds + 30)
         except subprocess.TimeoutExpired:
             text = "the load did not end in time"
         finally:
@@ -162,7 +163,7 @@ def main():
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="last: more flags of the server")
     parser.add_argument("--json", help="a file for all numbers, written anew after every load")
     options = parser.parse_args()
-    loads, results = parse_loads(options.loads), []
+    loads, results = parse_loads(options.loads, options.seconds), []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is stopped
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection takes a file
@@ -171,11 +172,11 @@ def main():
         server = None
         try:
             server = Server(options, way)
-            run_load(options, server, 64, 4, 1)  # what only the first requests pay
+            run_load(options, server, 64, 4, 1, options.seconds)  # what only the first requests pay
             print(f"{COLUMNS}\n{'|---' * (COLUMNS.count('|') - 1)}|", flush=True)
-            for prompt, output, concurrency in loads:
+            for prompt, output, concurrency, seconds in loads:
                 result = {"way": way, "shape": options.shape if not options.model else options.model, "dtype": options.dtype,
-                          "acceptance": options.acceptance, **run_load(options, server, prompt, output, concurrency)}
+                          "acceptance": options.acceptance, **run_load(options, server, prompt, output, concurrency, seconds)}
                 results.append(result)
                 print(row(result), flush=True)
                 if result["errors"]:
