@@ -3,10 +3,11 @@
 // it must move (matrices that its rows touch, keys and values, states) and how far it is from the device's
 // copy rate.
 //   step_bench SHAPE [--dtype f8_e4m3] [--batches 1,16] [--contexts 1024] [--prefill 8192] [--verify 4]
-//   [--mtp 3] [--acceptance 0.8] [--activations fp8] [--json] [--once]
+//   [--mtp 3] [--acceptance 0.8] [--head f8_e4m3] [--draft-head q4_0] [--activations fp8] [--json] [--once]
 // --mtp K: also what a token takes with K drafts of the model's own head, of which each is accepted with the
 // probability
 // --acceptance after those before it: (a verify step of K + 1 rows + K passes of the head) / tokens a step.
+// --head, --draft-head: types of the output head and of the copy of it that drafts are made with (bf16 and none).
 // --once: one eager decode step of the first batch and context between profiler marks, for ncu
 // --profile-from-start off;
 // --prefill-once: a prefill instead.
@@ -41,6 +42,7 @@ namespace {
 struct Flags {
   std::string shape;
   DType dtype = DType::kBF16;
+  LoadOptions load;
   std::vector<int> batches = {1, 16, 64, 256}, contexts = {1024, 8192, 65536}, prefill = {8192}, verify;
   int mtp = 0;
   double acceptance = 0.8;
@@ -62,12 +64,19 @@ Flags parse(int argc, char** argv) {
       if (i + 1 == argc) throw Error("{} needs a value", arg);
       return std::string(argv[++i]);
     };
-    if (arg == "--dtype") {
-      const std::string type = value();
+    const auto type = [&] {
+      const std::string text = value();
       constexpr std::array kTypes = {DType::kBF16, DType::kF8E4M3, DType::kQ4_0, DType::kQ4_1, DType::kMXFP4, DType::kNVFP4};
-      const auto known = std::find_if(kTypes.begin(), kTypes.end(), [&](DType t) { return name(t) == type; });
-      if (known == kTypes.end()) throw Error("--dtype {}: bf16, f8_e4m3, q4_0, q4_1, mxfp4 or nvfp4", type);
-      f.dtype = *known;
+      const auto known = std::find_if(kTypes.begin(), kTypes.end(), [&](DType t) { return name(t) == text; });
+      if (known == kTypes.end()) throw Error("{} {}: bf16, f8_e4m3, q4_0, q4_1, mxfp4 or nvfp4", arg, text);
+      return *known;
+    };
+    if (arg == "--dtype") {
+      f.dtype = type();
+    } else if (arg == "--head") {
+      f.load.head = type();
+    } else if (arg == "--draft-head") {
+      f.load.draft_head = type();
     } else if (arg == "--batches") {
       f.batches = numbers(value());
     } else if (arg == "--contexts") {
@@ -101,13 +110,15 @@ struct MatrixBytes {
   double dense = 0, experts = 0;
   int count = 0, chosen = 0;
 
-  explicit MatrixBytes(const Checkpoint& checkpoint) {
+  MatrixBytes(const Checkpoint& checkpoint, std::optional<DType> head) {
     const Json& c = checkpoint.config().text();
     count = c.get_int("num_experts", 0);
     chosen = c.get_int("num_experts_per_tok", 0);
     for (const TensorSummary& t : checkpoint.list()) {
       if (t.name.starts_with("mtp.") || t.name.starts_with("embed_tokens")) continue;
-      (t.name.find(".experts.") != std::string::npos ? experts : dense) += static_cast<double>(t.bytes);
+      const bool other = head && t.name == "lm_head.weight";
+      (t.name.find(".experts.") != std::string::npos ? experts : dense) +=
+          static_cast<double>(other ? bytes_of(*head, t.extents[0] * t.extents[1]) : t.bytes);
     }
   }
   double of(int rows) const {
@@ -261,8 +272,8 @@ int run(const Flags& f) {
   const ModelConfig config = published_shape(f.shape);
   const auto start = std::chrono::steady_clock::now();
   Checkpoint checkpoint(dummy_source(config, f.dtype), config, f.shape);
-  const MatrixBytes matrices(checkpoint);
-  const Model model = load_model(checkpoint, ops);
+  const MatrixBytes matrices(checkpoint, f.load.head);
+  const Model model = load_model(checkpoint, ops, f.load);
   ops.synchronize();
   const double loaded = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<StateSpec> specs = model.states();

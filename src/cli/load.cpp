@@ -45,13 +45,32 @@ SamplingParams sampling_defaults(const ModelConfig& config) {
   return p;
 }
 
+bool is_dummy(const ModelFlags& flags) { return flags.weights == "dummy" || !flags.shape.empty(); }
+
+// Of --draft-head; nothing for same, and where auto finds nothing to copy the head for.
+std::optional<DType> draft_head(const ModelFlags& flags, const Ops& ops) {
+  const std::string& by = flags.engine.speculate;
+  if (flags.draft_head == "same") return {};
+  if (flags.draft_head != "auto") {
+    if (by != "mtp" && !by.starts_with("draft=")) throw Error("--draft-head {} needs a drafter that has a head: --speculate mtp or draft=PATH", flags.draft_head);
+    return parse_dtype(flags.draft_head);
+  }
+  if (by != "mtp") return {};
+  return ops.device() == Device::kCpu ? DType::kQ8_0 : DType::kF8E4M3;
+}
+
+LoadOptions load_options(const ModelFlags& flags, const Ops& ops) {
+  LoadOptions o{.head = parse_dtype(flags.head), .draft_head = draft_head(flags, ops), .draft_head_if_worth = flags.draft_head == "auto"};
+  if (!is_dummy(flags)) o.weights = parse_dtype(flags.weights);
+  if (flags.engine.speculate != "mtp") o.draft_head.reset();
+  return o;
+}
+
 // The GGUF file that holds a model's vocabulary, if that is where it is.
 std::optional<std::filesystem::path> gguf_file(const std::filesystem::path& model) {
   if (!std::filesystem::is_directory(model)) return model.extension() == ".gguf" ? std::optional(model) : std::nullopt;
   return std::filesystem::exists(model / "tokenizer.json") ? std::nullopt : gguf_in(model);
 }
-
-bool is_dummy(const ModelFlags& flags) { return flags.weights == "dummy" || !flags.shape.empty(); }
 
 Checkpoint open_checkpoint(const ModelFlags& flags, const std::filesystem::path& path, Checkpoint::Progress progress) {
   if (!is_dummy(flags)) return Checkpoint::open(path, std::move(progress));
@@ -91,17 +110,19 @@ std::shared_ptr<const ChatTemplate> load_template(const std::filesystem::path& m
 
 std::optional<DType> parse_dtype(const std::string& text) {
   if (text == "auto") return {};
+  if (text == "fp8") return DType::kF8E4M3;
   for (int i = 0; i <= static_cast<int>(DType::kNVFP4); ++i) {
     if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
   }
-  throw Error("unknown type '{}': auto, f32, f16, bf16, q8_0, q4_0, q4_k, ...", text);
+  throw Error("unknown type '{}': auto, f32, f16, bf16, f8_e4m3, q8_0, q4_0, q4_k, ...", text);
 }
 
 void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--model,-m", f.model, "A model folder, a file, or a Hugging Face id in the local cache (default: the embedded demo model)");
   app.add_option("--backend", f.backend.name, "Where to compute: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--threads,-t", f.backend.threads, "Threads to compute with (default: one per core)")->check(CLI::Range(0, 1024));
-  app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, q8_0, q4_k, ...; or dummy: random numbers in the shapes of the model's config.json");
+  app.add_option("--weights", f.weights, "Type to keep the large matrices in: auto, f32, f16, bf16, f8_e4m3, q8_0, q4_k, ...; or dummy: random numbers in the shapes of the model's config.json");
+  app.add_option("--head", f.head, "Type to keep the output head in, whatever --weights says: auto, bf16, f8_e4m3, q8_0, q4_0, ... (faster, less exact; a tied embedding stays as it is)");
   app.add_option("--shape", f.shape, "Dummy weights of a published model instead of --model: " + fmt::format("{}", fmt::join(published_shapes(), ", ")));
   app.add_option("--dtype", f.dtype, "Type of the matrices of dummy weights")->check(CLI::IsMember({"bf16", "fp8", "q4_0", "q4_1", "mxfp4", "nvfp4"}))->capture_default_str();
   app.add_option("--activations", f.activations, "fp8: on a GPU, prompts meet FP8 matrices in FP8, as checkpoints with dynamic activation scales allow (faster, less exact)")->check(CLI::IsMember({"auto", "fp8"}))->capture_default_str();
@@ -112,6 +133,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--max-batch-tokens", f.max_batch_tokens, "Rows of a step at most (default: 512; on a GPU 2048)")->check(CLI::Range(1, 1 << 20));
   app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram, or draft=PATH (a smaller model with the same vocabulary)");
   app.add_option("--draft-tokens", f.draft_tokens, "Drafts a step: 1 to 15, or auto");
+  app.add_option("--draft-head", f.draft_head, "Type of the head that a drafter multiplies by, a copy: f8_e4m3, q8_0, q4_0, ...; same: no copy; auto: f8_e4m3 (CPU: q8_0) where a head of 64 MiB or more is not quantised. Answers stay the same");
   app.add_option("--simulate-acceptance", f.engine.simulate_acceptance, "For benchmarks, with dummy weights only: accept each draft with this probability, whatever the model says")->check(CLI::Range(0.0, 1.0));
   app.add_option("--cache-file", f.engine.cache_file, "Keep the prefix cache in this file from one start to the next");
   app.add_option("--snapshot-interval", f.engine.snapshot_interval_pages, "Pages between state snapshots of a long prompt; 0 = only at its end")->check(CLI::NonNegativeNumber);
@@ -180,7 +202,7 @@ LoadedModel load_model(const ModelFlags& flags) {
   const auto path = flags.shape.empty() ? model_path(flags) : std::filesystem::path(flags.shape);
   ProgressBar bar("loading " + path.filename().string());
   Checkpoint checkpoint = open_checkpoint(flags, path, [&](std::size_t done, std::size_t total) { bar.show(done, total); });
-  out.model = std::make_shared<const Model>(load_model(checkpoint, *out.ops, {.weights = is_dummy(flags) ? std::nullopt : parse_dtype(flags.weights)}));
+  out.model = std::make_shared<const Model>(load_model(checkpoint, *out.ops, load_options(flags, *out.ops)));
   out.info.name = path.filename().string();
   out.info.folder = folder_of(path);
   out.info.architecture = out.model->architecture;
@@ -205,7 +227,7 @@ Loaded load(const ModelFlags& flags) {
   options.max_batch_tokens = flags.max_batch_tokens > 0 ? flags.max_batch_tokens : host ? 512 : 2048;
   if (options.speculate.starts_with("draft=")) {
     Checkpoint draft = Checkpoint::open(resolve_model(options.speculate.substr(6)));
-    options.draft_model = std::make_shared<const Model>(load_model(draft, *model.ops, {.weights = parse_dtype(flags.weights)}));
+    options.draft_model = std::make_shared<const Model>(load_model(draft, *model.ops, {.weights = parse_dtype(flags.weights), .head = draft_head(flags, *model.ops)}));
     options.speculate = "draft";
   }
   // Logits of every row of a step, and as much again for all else.

@@ -23,6 +23,8 @@ struct ModelFlags {
   std::string shape;              // a published configuration by name, with dummy weights, instead of a model
   std::string dtype = "bf16";     // of the matrices of dummy weights: bf16 or fp8
   std::string weights = "auto";   // element type of the large matrices
+  std::string head = "auto";      // of the output head; auto = as --weights
+  std::string draft_head = "auto";  // of the copy of the head that drafts are made with; same = no copy
   std::string kv_dtype = "auto";
   std::string memory = "auto";
   int max_batch_tokens = 0;       // 0 = auto

@@ -155,14 +155,15 @@ std::vector<TensorSummary> Checkpoint::list() const {
   return all;
 }
 
-Checkpoint::Entry& Checkpoint::entry(std::string_view name, const Shape& expected) {
+Checkpoint::Entry& Checkpoint::entry(std::string_view name, const Shape& expected, bool taken) {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) {
     throw Error("{}: tensor {} {} is missing", path_.string(), name, expected.to_string());
   }
   Entry& e = it->second;
   const SourceTensor& t = *e.tensor;
-  if (e.consumed) throw Error("{}: tensor {} is used twice", t.file, t.name);
+  if (e.consumed && !taken) throw Error("{}: tensor {} is used twice", t.file, t.name);
+  if (!e.consumed && taken) throw Error("{}: tensor {} is copied before it is used", t.file, t.name);
   if (t.extents != extents_of(expected)) {
     throw Error("{}: tensor {}: shape {}, expected {}", t.file, t.name, to_string(t.extents),
                 expected.to_string());
@@ -171,7 +172,7 @@ Checkpoint::Entry& Checkpoint::entry(std::string_view name, const Shape& expecte
 }
 
 Tensor Checkpoint::take(std::string_view name, const Shape& expected) {
-  Entry& e = entry(name, expected);
+  Entry& e = entry(name, expected, false);
   e.consumed = true;
   const SourceTensor& t = *e.tensor;
   if (progress_) {
@@ -182,6 +183,14 @@ Tensor Checkpoint::take(std::string_view name, const Shape& expected) {
       count(piece.size());
     }
   }
+  return view(t, expected);
+}
+
+Tensor Checkpoint::again(std::string_view name, const Shape& expected) {
+  return view(*entry(name, expected, true).tensor, expected);
+}
+
+Tensor Checkpoint::view(const SourceTensor& t, const Shape& expected) {
   if (t.convert) {
     const Buffer& made = storage_->copies.emplace_back(Buffer::host(bytes_of(t.dtype, expected.elements())));
     t.convert(t, made.data());

@@ -54,6 +54,8 @@ class Checkpoint {
   // A host view [expected] of the tensor, whatever its dtype. Taking twice is an Error.
   Tensor take(std::string_view name, const Shape& expected);
   std::optional<Tensor> take_if(std::string_view name, const Shape& expected);
+  // What take() gave, for a further copy of the tensor; Error if nobody took it.
+  Tensor again(std::string_view name, const Shape& expected);
   // Consumes what is left under a prefix on purpose; says so in the log.
   void skip(std::string_view prefix);
   // Error when tensors are left over: lists the first 10 and their number.
@@ -76,7 +78,8 @@ class Checkpoint {
     std::vector<Buffer> copies;  // of tensors that lie unaligned in their file, or in another form
   };
 
-  Entry& entry(std::string_view name, const Shape& expected);
+  Entry& entry(std::string_view name, const Shape& expected, bool taken);
+  Tensor view(const SourceTensor& tensor, const Shape& shape);
   void set_aside();
   void count(std::size_t bytes);
 

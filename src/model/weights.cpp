@@ -122,6 +122,15 @@ Linear Weights::linear(std::vector<LinearPart> parts, std::int64_t inputs) const
   return fuse(std::move(parts), inputs, options_.weights);
 }
 
+Linear Weights::linear(std::vector<LinearPart> parts, std::int64_t inputs, DType type) const {
+  return fuse(std::move(parts), inputs, type);
+}
+
+Weight Weights::copy(std::string_view name, std::int64_t outputs, std::int64_t inputs, DType type) const {
+  const HostMatrix whole(checkpoint_.again(full(name) + ".weight", {outputs, inputs}));
+  return ops_.load(whole, fitting(type, inputs));
+}
+
 Linear Weights::exact(std::vector<LinearPart> parts, std::int64_t inputs) const {
   return fuse(std::move(parts), inputs, {});
 }

@@ -17,6 +17,10 @@ namespace strata {
 struct LoadOptions {
   std::optional<DType>
       weights;  // type to keep the large matrices in; routers, norms and vectors stay as they are
+  std::optional<DType> head;        // of the output head instead; a tied embedding stays as it is
+  std::optional<DType> draft_head;  // of a copy of the head, which an MTP head drafts with
+  // draft_head is a wish: no copy of a small or quantised head, nor where there is no memory for it.
+  bool draft_head_if_worth = false;
 };
 
 // The rows of `heads` heads of which each is `stride` rows, of which [begin, begin + count) are meant: how
@@ -48,6 +52,9 @@ class Weights {
   void skip(std::string_view name) const { checkpoint_.skip(full(name)); }
   const Json& config() const { return config_ ? *config_ : checkpoint_.config().text(); }
   Ops& ops() const { return ops_; }
+  const LoadOptions& options() const { return options_; }
+  // The type of `name`.weight in the checkpoint, which has it.
+  DType stored_type(std::string_view name) const { return *checkpoint_.dtype_of(full(name) + ".weight"); }
 
   // `name`.weight [dim] as f32, + add (1 where the family multiplies by 1 + w).
   Norm norm(std::string_view name, std::int64_t dim, float eps, float add = 0) const;
@@ -64,6 +71,10 @@ class Weights {
   Linear linear(std::vector<LinearPart> parts, std::int64_t inputs) const;
   // The same, kept in the checkpoint's own type whatever the options say: routers and gates.
   Linear exact(std::vector<LinearPart> parts, std::int64_t inputs) const;
+  // The same in `type`.
+  Linear linear(std::vector<LinearPart> parts, std::int64_t inputs, DType type) const;
+  // One more copy of `name`.weight [outputs, inputs], which is of a float type and was taken before, in `type`.
+  Weight copy(std::string_view name, std::int64_t outputs, std::int64_t inputs, DType type) const;
   // [vocab, dim]: an embedding table or a head.
   std::shared_ptr<const Weight> table(std::string_view name, std::int64_t vocab, std::int64_t dim) const;
 

@@ -76,14 +76,10 @@ std::uint8_t float_to_f8e4m3(float x) {
   if (std::isnan(x)) return sign | 0x7f;
   const float a = std::fabs(x);
   if (a >= 448.0F) return sign | 0x7e;
-  if (a < 0x1p-6F) return sign | static_cast<std::uint8_t>(std::nearbyint(a * 512));  // steps of 2^-9
-  int exponent = std::ilogb(a);
-  int mantissa = static_cast<int>(std::nearbyint(std::ldexp(a, 3 - exponent))) - 8;
-  if (mantissa == 8) {
-    mantissa = 0;
-    ++exponent;
-  }
-  return sign | static_cast<std::uint8_t>(((exponent + 7) << 3) | mantissa);
+  if (a < 0x1p-6F) return sign | static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(a + 0x1p14F) & 15);  // steps of 2^-9
+  std::uint32_t bits = std::bit_cast<std::uint32_t>(a);
+  bits += 0x7ffff + (bits >> 20 & 1);
+  return sign | static_cast<std::uint8_t>((bits >> 20) - (120 << 3));  // the exponent is 120 less
 }
 
 }  // namespace strata

@@ -98,6 +98,22 @@ class Usage(unittest.TestCase):
         self.assertEqual(strata("run", "--backend", "tpu", "hi").returncode, 2)
         self.assertIn("--activations fp8 needs --backend cuda", strata("run", "--activations", "fp8", "hi").stderr)
 
+    def test_heads_of_a_type_of_their_own(self):
+        run = strata("run", "--head", "q8_0", "--speculate", "mtp", "--draft-tokens", "2", "--draft-head", "same", "What is 12 + 30?")
+        self.assertEqual(run.stdout, "42\n", run.stderr)
+        mtp = ["--speculate", "mtp", "--draft-tokens", "3", "--draft-head"]
+        self.assertEqual(strata("run", *mtp, "fp8", "What is 12 + 30?").stdout, "42\n")
+        for flags, said in ((["--head", "q9_9"], "unknown type 'q9_9'"), ([*mtp, "q9_9"], "unknown type 'q9_9'"),
+                            (["--draft-head", "q4_0"], "--draft-head q4_0 needs a drafter that has a head"),
+                            (["--draft-head", "q4_0", "--speculate", "ngram"], "--draft-head q4_0 needs a drafter that has a head"),
+                            (["--weights", "q8_0", *mtp, "q4_0"], "the head is q8_0 already")):
+            run = strata("run", *flags, "hi")
+            self.assertEqual(run.returncode, 1, flags)
+            self.assertIn(said, run.stderr)
+        draft = "draft=" + str(SOURCE / "models/tiny-hybrid")
+        run = strata("run", "--speculate", draft, "--draft-tokens", "2", "--draft-head", "q4_0", "What is 12 + 30?")
+        self.assertEqual(run.stdout, "42\n", run.stderr)
+
     def test_an_unknown_architecture_names_the_known_ones(self):
         with tempfile.TemporaryDirectory() as folder:
             golden = SOURCE / "tests/golden/qwen3"

@@ -42,6 +42,20 @@ TEST_P(ProductParity, StackedPieces) {
   }
 }
 
+// Quantised at load into f8 blocks: the same numbers on both sides.
+TEST_P(ProductParity, QuantisedToF8) {
+  if (!bf16()) GTEST_SKIP() << "f32 activations keep f32 weights";
+  for (const auto& [rows, outputs, inputs] : {std::tuple{1, 7003, 264}, {5, 300, 200}, {70, 520, 384}}) {
+    const Matrix m = random_weights(DType::kBF16, {outputs - 40, 40}, inputs, 700);
+    const Weight on_cpu = cpu().load(m.matrix, DType::kF8E4M3), on_gpu = gpu().load(m.matrix, DType::kF8E4M3);
+    EXPECT_EQ(on_gpu.dtype, DType::kF8E4M3);
+    const Pair x = activations({rows, inputs}, 701), out = poisoned({rows, outputs}, DType::kF32);
+    cpu().linear(out.cpu, x.cpu, on_cpu, {});
+    gpu().linear(out.gpu, x.gpu, on_gpu, {});
+    EXPECT_LT(distance(out), tolerance()) << rows << "x" << outputs << "x" << inputs;
+  }
+}
+
 TEST_P(ProductParity, Glu) {
   struct Case {
     int rows, half, inputs;

@@ -51,6 +51,10 @@ inline void load_ends(Model& model, const Weights& w, const TextConfig& config, 
   load_ends(model, w, config, 0, names);
 }
 
+// The head that an MTP head of `model`, whose ends are loaded, drafts with: a copy as the options say, or the
+// model's own. Drafts are only guesses, so a coarser type costs acceptance and no answer.
+std::shared_ptr<const Linear> draft_head(const Model& model, const Weights& w, const EndNames& names = {});
+
 void add_layer(Model& model, int block, std::string_view kind, std::unique_ptr<TransformerLayer> layer);
 
 }  // namespace strata

@@ -137,15 +137,15 @@ void add_feed_forward(Model& model, const Weights& w, const TextConfig& c, int b
 
 // The head drafts from the token before a row and the row's own token: row j's entry is that of token j, at
 // position j (rotations are relative). Token 0 has no predecessor, so its entry is never seen.
-std::unique_ptr<const Model> mtp_head(const Model& target, const Weights& w, const TextConfig& c,
-                                      const std::shared_ptr<const Rope>& rope) {
+std::unique_ptr<const Model> mtp_head(const Model& target, std::shared_ptr<const Linear> head, const Weights& w,
+                                      const TextConfig& c, const std::shared_ptr<const Rope>& rope) {
   auto model = std::make_unique<Model>();
   model->architecture = "mtp";
   model->vocab_size = c.vocab;
   model->hidden_size = c.dim;
   model->max_context = c.max_context;
   model->embedding = target.embedding;
-  model->head = target.head;
+  model->head = std::move(head);
   model->norm = w.norm("norm", c.dim, c.eps, kZeroCentred);
   model->fusion = std::make_unique<const Fusion>(
       Fusion{.embedding_norm = w.norm("pre_fc_norm_embedding", c.dim, c.eps, kZeroCentred),
@@ -174,7 +174,7 @@ Model build(const Weights& w) {
     }
     add_feed_forward(model, layer, c, i);
   }
-  if (w.has("mtp.fc.weight")) model.mtp = mtp_head(model, w.at("mtp"), c, rope);
+  if (w.has("mtp.fc.weight")) model.mtp = mtp_head(model, draft_head(model, w), w.at("mtp"), c, rope);
   return model;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/f8_blocks.h"
 #include "ops/cpu/matrix_rows.h"
 #include "ops/cpu/quant_layout.h"
 #include "ops/cpu/quant_pack.h"
@@ -101,6 +102,10 @@ std::vector<HostMatrix> parts_by_type(const HostMatrix& matrix) {
 
 Weight CpuOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   const MatrixRows rows(matrix);
+  if (type == DType::kF8E4M3 && !rows.stored_as(*type)) {
+    std::vector<Buffer> made;
+    return load(cpu::f8_blocks(matrix, *threads_, made), type);
+  }
   Weight w;
   if (const std::vector<HostMatrix> parts = parts_by_type(matrix); !type && parts.size() > 1) {
     w.dtype = rows.dtype();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/cpu/f8_blocks.h"
 #include "ops/cpu/matrix_rows.h"
 #include "ops/cpu/thread_pool.h"
 #include "ops/cuda/cuda_error.h"
@@ -37,7 +38,7 @@ bool stays(DType type) { return type == DType::kF8E4M3 || cuda::is_four_bit_type
 DType kept_type(DType stored, std::optional<DType> wanted, DType activation) {
   if (activation == DType::kF32) return DType::kF32;
   const DType type = wanted.value_or(stays(stored) ? stored : DType::kBF16);
-  if (stays(type) && stored == type) return type;
+  if (type == DType::kF8E4M3 || (stays(type) && stored == type)) return type;
   if (cuda::is_four_bit_type(type) && type != DType::kNVFP4) return type;  // quantised here; NVFP4 would want a factor
   if (type == DType::kF16) return DType::kBF16;
   if (type != DType::kF32 && type != DType::kBF16) throw Error("weights of type {} cannot be kept as {} on CUDA", name(stored), name(type));
@@ -106,6 +107,11 @@ Weight CudaOps::load(const HostMatrix& matrix, std::optional<DType> type) {
   const cpu::MatrixRows rows(matrix);
   Weight w;
   w.dtype = kept_type(rows.dtype(), type, options_.activation);
+  if (w.dtype == DType::kF8E4M3 && !rows.stored_as(w.dtype) && !options_.dummy_weights) {
+    ThreadPool threads(available_cores());
+    std::vector<Buffer> made;
+    return load(cpu::f8_blocks(matrix, threads, made), type);
+  }
   const std::int64_t experts = std::max(matrix.experts, 1), outputs = rows.rows() / experts, inputs = rows.inputs();
   w.shape = matrix.experts == 0 ? Shape{outputs, inputs} : Shape{experts, outputs, inputs};
   if (cuda::is_four_bit_type(w.dtype)) {
