@@ -14,6 +14,7 @@
 #include "ops/cuda/batch_upload.h"
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/draw.h"
 
 namespace strata {
 namespace {
@@ -353,6 +354,41 @@ void bench_rows(Bench& b, int rows) {
   b.drop();
 }
 
+// A token a row from the logits of a large vocabulary, which lie in the cache where they fit.
+void bench_draw(Bench& b, int rows) {
+  constexpr int kVocab = 248320;
+  struct Way {
+    const char* name;
+    float temperature;  // of logits with a deviation of 1; models' have more
+    int top_k;
+    float top_p;
+  };
+  for (const Way& way : {Way{"best", 0, 0, 1}, {"all", 0.15F, 0, 1}, {"top-p 0.95", 0.15F, 0, 0.95F}, {"top-k 20, top-p 0.95", 0.15F, 20, 0.95F},
+                         {"top-k 200, top-p 0.95", 0.15F, 200, 0.95F}}) {
+    const std::string name = fmt::format("draw {} x {}, {}", rows, kVocab, way.name);
+    if (!b.wanted(name)) continue;
+    std::vector<cuda::DrawJob> jobs(static_cast<std::size_t>(rows));
+    for (int i = 0; i < rows; ++i) {
+      jobs[static_cast<std::size_t>(i)] = {.uniform = (i + 0.5) / rows, .row = i, .top_k = way.top_k, .temperature = way.temperature, .top_p = way.top_p,
+                                           .min_p = 0, .first_edit = 0, .edits = 0, .first_mask_word = -1, .score = -1, .logprobs = -1};
+    }
+    std::vector<int> words(jobs.size() * sizeof(cuda::DrawJob) / sizeof(int));
+    std::memcpy(words.data(), jobs.data(), jobs.size() * sizeof(cuda::DrawJob));
+    const Tensor logits = b.noise({rows, kVocab}, DType::kF32), on_device = b.ints(words, {static_cast<std::int64_t>(words.size())}),
+                 results = b.noise({rows, static_cast<std::int64_t>(sizeof(cuda::DrawResult) / 4)}, DType::kF32), kept = b.noise({4096}, DType::kF32);
+    cuda::DrawView view;
+    view.logits = logits.data<float>();
+    view.stride = kVocab;
+    view.vocab = kVocab;
+    view.count = rows;
+    view.jobs = reinterpret_cast<const cuda::DrawJob*>(on_device.raw());
+    view.results = reinterpret_cast<cuda::DrawResult*>(results.raw());
+    view.kept = {reinterpret_cast<int*>(kept.raw()), 4095};
+    b.line(name, 4.0 * rows * kVocab, 0, [&](int) { cuda::launch_draw(view, b.ops().stream()); });
+    b.drop();
+  }
+}
+
 void run(Bench& b) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kQ4_0, DType::kNVFP4}) {
     for (const int rows : {1, 4, 16, 64}) bench_linear(b, dtype, rows, 2048, 12288);
@@ -378,6 +414,7 @@ void run(Bench& b) {
     for (const int n : {2048, 8192}) bench_attention(b, heads, kv_heads, dim, 1, n, 0);
   }
   for (const int rows : {1, 64, 8192}) bench_rows(b, rows);
+  for (const int rows : {1, 4, 64, 1024}) bench_draw(b, rows);
 }
 
 }  // namespace

@@ -1,212 +1,17 @@
 // draw: a cluster of blocks per row of logits, which stays in their shared memory for all passes.
 // Probabilities are whole multiples of 2^-44 of the best one, so sums do not depend on their order and a row
-// draws the same token whatever else is drawn; thresholds of top-k and top-p are searched for, three bits of
-// the ordered logit a pass.
-#include <cooperative_groups.h>
-
+// draws the same token whatever else is drawn. Where the candidates are few they go to one block, which ranks
+// them; else thresholds of top-k and top-p are searched for, three bits of the ordered logit a pass.
 #include "ops/cuda/cuda_error.h"
+#include "ops/cuda/device/draw_part.cuh"
 #include "ops/cuda/device/launch.cuh"
-#include "ops/cuda/draw.h"
 
 namespace strata::cuda {
 namespace {
 
-namespace cg = cooperative_groups;
-using u32 = std::uint32_t;
-using u64 = unsigned long long;
+using namespace drawing;
 
-constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kWays = 7;                   // thresholds tried in a pass
-constexpr int kItems = 2048;               // candidates a block can list
-constexpr double kOne = 17592186044416.0;  // 2^44; times 2^19 tokens fits 64 bits
-constexpr u32 kNever = 0x007FFFFF;         // key of -infinity
-
-struct Item {
-  u32 key;
-  int id;
-  u64 weight;
-};
-
-struct Shared {
-  u64 warp[kWarps][kWays];
-  u64 exchange[2][kWays];
-  u64 total[kWays];
-  u64 scan[kWarps];
-  int emitted;
-};
-
-// Ascending with the value; no NaN.
-__device__ __forceinline__ u32 key_of(float x) {
-  const u32 b = __float_as_uint(x);
-  return (b & 0x80000000U) != 0 ? ~b : b | 0x80000000U;
-}
-
-__device__ __forceinline__ float value_of(u32 key) {
-  return __uint_as_float((key & 0x80000000U) != 0 ? key & 0x7FFFFFFFU : ~key);
-}
-
-// -0 counts as 0, NaN as what never comes.
-__device__ __forceinline__ float tidy(float x) { return x != x ? -INFINITY : x + 0.0F; }
-
-// One block's part of a row, and what the blocks of the cluster do together. All threads call all members
-// alike.
-class Part {
- public:
-  __device__ Part(Shared& shared, float* values, Item* items, int vocab)
-      : cluster_(cg::this_cluster()), shared_(shared), values_(values), items_(items) {
-    const int blocks = static_cast<int>(cluster_.num_blocks()), slice = (vocab + blocks - 1) / blocks;
-    begin_ = min(vocab, slice * static_cast<int>(cluster_.block_rank()));
-    count_ = min(vocab, begin_ + slice) - begin_;
-    chunk_ = ((slice + kThreads - 1) / kThreads) | 1;  // odd: no bank conflicts
-  }
-
-  __device__ int begin() const { return begin_; }
-  __device__ int count() const { return count_; }
-  __device__ float& value(int i) { return values_[i]; }
-  __device__ bool first_block() const { return cluster_.block_rank() == 0; }
-  __device__ void sync() { cluster_.sync(); }
-
-  // The thread's own values, f(place in the thread's chunk, id, value), in the order of ids.
-  template <typename F>
-  __device__ __forceinline__ void each(F&& f) {
-    const int from = threadIdx.x * chunk_;
-    for (int i = 0; i < chunk_ && from + i < count_; ++i) f(i, begin_ + from + i, values_[from + i]);
-  }
-
-  // Sums (or, for the first, the maximum) over the cluster.
-  template <int N>
-  __device__ void sum(u64 (&x)[N]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-#pragma unroll
-      for (int o = 16; o > 0; o >>= 1) x[i] += __shfl_xor_sync(~0U, x[i], o);
-      if (lane == 0) shared_.warp[warp][i] = x[i];
-    }
-    __syncthreads();
-    if (threadIdx.x < N) {
-      u64 block = 0;
-      for (int w = 0; w < kWarps; ++w) block += shared_.warp[w][threadIdx.x];
-      shared_.exchange[turn_][threadIdx.x] = block;
-    }
-    cluster_.sync();
-    if (threadIdx.x < N) {
-      u64 all = 0;
-      for (unsigned r = 0; r < cluster_.num_blocks(); ++r)
-        all += *cluster_.map_shared_rank(&shared_.exchange[turn_][threadIdx.x], r);
-      shared_.total[threadIdx.x] = all;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = shared_.total[i];
-    turn_ ^= 1;
-  }
-
-  __device__ u64 most(u64 x) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1) x = max(x, __shfl_xor_sync(~0U, x, o));
-    if (lane == 0) shared_.warp[warp][0] = x;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      u64 block = 0;
-      for (int w = 0; w < kWarps; ++w) block = max(block, shared_.warp[w][0]);
-      shared_.exchange[turn_][0] = block;
-    }
-    cluster_.sync();
-    if (threadIdx.x == 0) {
-      u64 all = 0;
-      for (unsigned r = 0; r < cluster_.num_blocks(); ++r)
-        all = max(all, *cluster_.map_shared_rank(&shared_.exchange[turn_][0], r));
-      shared_.total[0] = all;
-    }
-    __syncthreads();
-    turn_ ^= 1;
-    return shared_.total[0];
-  }
-
-  // Sum of the x of all threads before this one, blocks in the order of ids. total: of the block alone, if
-  // asked for.
-  __device__ u64 before(u64 x, bool of_block, u64* total = nullptr) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u64 inclusive = x;
-#pragma unroll
-    for (int o = 1; o < 32; o <<= 1) {
-      const u64 up = __shfl_up_sync(~0U, inclusive, o);
-      if (lane >= o) inclusive += up;
-    }
-    if (lane == 31) shared_.scan[warp] = inclusive;
-    __syncthreads();
-    if (warp == 0) {
-      u64 w = shared_.scan[lane];
-#pragma unroll
-      for (int o = 1; o < 32; o <<= 1) {
-        const u64 up = __shfl_up_sync(~0U, w, o);
-        if (lane >= o) w += up;
-      }
-      shared_.scan[lane] = w;
-      if (lane == 31) shared_.exchange[turn_][0] = w;
-    }
-    __syncthreads();
-    u64 earlier = warp == 0 ? 0 : shared_.scan[warp - 1];
-    if (total != nullptr) *total = shared_.scan[kWarps - 1];
-    if (!of_block) {
-      cluster_.sync();
-      for (unsigned r = 0; r < cluster_.block_rank(); ++r)
-        earlier += *cluster_.map_shared_rank(&shared_.exchange[turn_][0], r);
-      turn_ ^= 1;
-    }
-    __syncthreads();  // scan is free again
-    return earlier + inclusive - x;
-  }
-
-  // The largest key t for which enough(sum of the measures of all with key >= t); enough holds for t = 0.
-  // each_measure(f) calls f(key, measure) for the thread's candidates.
-  template <typename Each, typename Enough>
-  __device__ u32 search(Each&& each_measure, Enough&& enough) {
-    u64 t = 0;
-    for (int shift = 30; shift >= 0; shift -= 3) {
-      u64 sums[kWays] = {};
-      each_measure([&](u32 key, u64 measure) {
-#pragma unroll
-        for (int j = 0; j < kWays; ++j)
-          sums[j] += key >= t + (static_cast<u64>(j + 1) << shift) ? measure : 0;
-      });
-      sum(sums);
-      int steps = 0;
-#pragma unroll
-      for (int j = 0; j < kWays; ++j) {
-        if (enough(sums[j]) && t + (static_cast<u64>(j + 1) << shift) <= 0xFFFFFFFFU) steps = j + 1;
-      }
-      t += static_cast<u64>(steps) << shift;
-    }
-    return static_cast<u32>(t);
-  }
-
-  // Id of the n-th (1, 2, ..) candidate for which the thread's f(visit) visits: visit(id) in the order of
-  // ids.
-  template <typename Visit>
-  __device__ int nth(u64 n, Visit&& visit_all) {
-    u64 own = 0;
-    visit_all([&](int) { ++own; });
-    u64 at = before(own, false);
-    u64 found = 0;
-    visit_all([&](int id) {
-      if (++at == n) found = static_cast<u64>(id) + 1;
-    });
-    return static_cast<int>(most(found)) - 1;
-  }
-
-  __device__ int& emitted() { return *cluster_.map_shared_rank(&shared_.emitted, 0); }
-  __device__ Item* items() { return items_; }
-
- private:
-  cg::cluster_group cluster_;
-  Shared& shared_;
-  float* values_;
-  Item* items_;
-  int begin_ = 0, count_ = 0, chunk_ = 1, turn_ = 0;
-};
+constexpr int kFewBest = kThreads / 8 * 7;  // candidates of top-k that gather() takes, with room for more
 
 // Who may still be drawn: the candidates down to (key, id).
 struct Cut {
@@ -280,27 +85,76 @@ __device__ void edit(Part& part, const DrawView& a, const DrawJob& job) {
   __syncthreads();
 }
 
-// The token of a row whose logits are edited; -1 when none may come.
+// The first block's token of `n` candidates in part.few(), of which top-k keeps the best and top-p those that make
+// up its share of `total` (0: of what top-k keeps). weight(value). All threads of the block.
+template <typename WeightOf>
+__device__ int draw_of_few(Part& part, const DrawJob& job, int n, u64 total, WeightOf&& weight) {
+  __shared__ u64 totals[2];  // of what top-k and top-p keep
+  u64 *candidates = part.few(), *ranked = candidates + kThreads;
+  const int i = static_cast<int>(threadIdx.x), k = job.top_k > 0 ? min(job.top_k, n) : n;
+  if (i < n) {
+    const u64 mine = candidates[i];
+    int rank = 0;
+    for (int j = 0; j < n; ++j) rank += candidates[j] > mine;
+    ranked[rank] = mine;
+  }
+  __syncthreads();
+  const u64 mine = i < k ? ranked[i] : 0;
+  const u32 order = static_cast<u32>(mine);  // larger for lower ids
+  u64 own = i < k ? weight(value_of(static_cast<u32>(mine >> 32))) : 0;
+  const u64 better = part.before(own, true);
+  if (i == k - 1) totals[0] = better + own;
+  __syncthreads();
+  const double share = static_cast<double>(job.top_p) * static_cast<double>(total > 0 ? total : totals[0]);
+  const bool kept = i < k && (job.top_p >= 1 || static_cast<double>(better) < share);
+  if (!kept) own = 0;
+  candidates[i] = own;
+  const int left = __syncthreads_count(kept);  // the best ones
+  if (i == left - 1) totals[1] = better + own;
+  __syncthreads();
+  const double point = job.uniform * static_cast<double>(totals[1]);
+  u64 until = 0;  // of those with ids up to this one
+  if (kept) {
+    for (int j = 0; j < left; ++j) until += static_cast<u32>(ranked[j]) >= order ? candidates[j] : 0;
+  }
+  const u64 found = part.most_of_block(own > 0 && static_cast<double>(until) > point ? order : 0);
+  if (found != 0) return static_cast<int>(0xFFFFFFFFU - static_cast<u32>(found));
+  // Rounding at the very end: the last.
+  return static_cast<int>(part.most_of_block(own > 0 ? static_cast<u64>(0xFFFFFFFFU - order) + 1 : 0)) - 1;
+}
+
+// The token of a row whose logits are edited; -1 when none may come. Only the first block's counts.
 __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
   u64 best = 0;  // key, then the lower id
   part.each([&](int, int id, float v) {
     const u32 key = key_of(v);
     if (key > kNever) best = max(best, static_cast<u64>(key) << 32 | (0xFFFFFFFFU - static_cast<u32>(id)));
   });
+  const u32 own_best = static_cast<u32>(best >> 32);
   best = part.most(best);
   if (best == 0) return -1;
   const int top = static_cast<int>(0xFFFFFFFFU - static_cast<u32>(best));
   if (job.temperature <= 0 || job.top_p <= 0 || job.top_k == 1) return top;
 
-  Cut cut;
-  if (job.top_k > 0 && job.top_k < vocab) keep_best(part, static_cast<u64>(job.top_k), cut);
   const double most = value_of(static_cast<u32>(best >> 32)),
                inverse = 1.0 / static_cast<double>(job.temperature);
-  const auto weight = [&](int id, float v) -> u64 {
-    if (!cut.keeps(key_of(v), id)) return 0;
-    const double w = exp((static_cast<double>(v) - most) * inverse);
+  const auto weight_of = [&](float v) -> u64 {
+    const double x = (static_cast<double>(v) - most) * inverse;
+    if (x < -31) return 0;  // less than 2^-44
+    const double w = exp(x);
     return job.min_p > 0 && w < static_cast<double>(job.min_p) ? 0 : static_cast<u64>(w * kOne);
   };
+  const bool some = job.top_k > 0 && job.top_k < vocab;
+  // A block's n best are among those not below the n-th best of its threads' best ones.
+  if (some && job.top_k * part.blocks() <= kFewBest) {
+    const u32 least = part.nth_largest_of_block(own_best, job.top_k);
+    const int n = part.gather([&](u32 key) { return key >= least; });
+    if (n >= 0) return part.first_block() ? draw_of_few(part, job, n, 0, weight_of) : -1;
+  }
+
+  Cut cut;
+  if (some) keep_best(part, static_cast<u64>(job.top_k), cut);
+  const auto weight = [&](int id, float v) -> u64 { return cut.keeps(key_of(v), id) ? weight_of(v) : 0; };
 
   u64 total[1] = {};
   part.each([&](int, int id, float v) { total[0] += weight(id, v); });
@@ -326,6 +180,11 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
     // less than 1 - p.
     const double least =
         fmax(1.0, (1.0 - static_cast<double>(job.top_p)) * static_cast<double>(total[0]) / vocab);
+    if (!some) {
+      const double logit = most + static_cast<double>(job.temperature) * (log(least / kOne) - 1e-6);
+      const int n = part.gather([&](u32 key) { return static_cast<double>(value_of(key)) >= logit; });
+      if (n >= 0) return part.first_block() ? draw_of_few(part, job, n, total[0], weight_of) : -1;
+    }
     u64 chosen = 0;  // bit i: the thread's value i
     part.each([&](int i, int id, float v) {
       chosen |= static_cast<u64>(static_cast<double>(weight(id, v)) >= least) << i;
@@ -397,6 +256,7 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   Part part(shared, reinterpret_cast<float*>(raw + kItems * sizeof(Item)), reinterpret_cast<Item*>(raw),
             a.vocab);
   const float* row = a.logits + job.row * a.stride;
+#pragma unroll 8
   for (int i = threadIdx.x; i < part.count(); i += kThreads) part.value(i) = tidy(row[part.begin() + i]);
   if (threadIdx.x == 0) shared.emitted = 0;
   __syncthreads();
