@@ -72,6 +72,22 @@ TEST_P(CudaBackendOnGpu, PlacedNumbersStayWhileOthersAreSent) {
 }
 
 // More draws than are kept, some never finished, some finished long after.
+// Few numbers travel with a launch, more by a copy: both whole, in order, and not over what lies behind them.
+TEST_P(CudaBackendOnGpu, NumbersOfEverySizeArrive) {
+  const auto device = gpu().make_step_device({.rows = 64, .sequences = 8, .pages = 8, .logit_rows = 64, .vocab = 100});
+  std::vector<std::pair<Tensor, std::vector<int>>> placed;
+  for (const int n : {1, 3, 4, 5, 255, 256, 257, 2047, 2048, 2049, 9000}) {
+    std::vector<int> numbers(static_cast<std::size_t>(n));
+    for (int i = 0; i < n; ++i) numbers[static_cast<std::size_t>(i)] = 1000 * n + i;
+    placed.emplace_back(device->place(numbers, {n}), numbers);
+  }
+  for (const auto& [there, numbers] : placed) {
+    std::vector<int> got(numbers.size());
+    gpu().read(got.data(), there);
+    EXPECT_EQ(got, numbers) << numbers.size();
+  }
+}
+
 TEST_P(CudaBackendOnGpu, BatchesTakeTokensThatAreBeingDrawn) {
   constexpr int kVocab = 100, kRows = 5;
   const auto device = gpu().make_step_device({.rows = 64, .sequences = 8, .pages = 8, .logit_rows = 64, .vocab = kVocab});

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ops/cuda/cuda_error.h"
+#include "ops/cuda/put.h"
 
 namespace strata::cuda {
 namespace {
@@ -50,20 +51,27 @@ const Buffer& PinnedTurns::next() {
 
 void PinnedTurns::sent() { done_[turn_].record(ops_.stream()); }
 
-Staging::Staging(CudaOps& ops, std::size_t bytes) : turns_(ops, bytes, kTurns) {
+Staging::Staging(CudaOps& ops, std::size_t bytes, Where where) : turns_(ops, bytes, kTurns) {
+  if (where == Where::kHost) return;
   for (Buffer& b : device_) b = ops.allocate(bytes);
 }
 
 Staging::Place Staging::take(std::size_t bytes) {
-  STRATA_CHECK(bytes <= device_[0].bytes(), "{} bytes to place, at most {}", bytes, device_[0].bytes());
-  if (used_ + bytes > device_[0].bytes()) {
+  STRATA_CHECK(bytes <= capacity(), "{} bytes to place, at most {}", bytes, capacity());
+  if (used_ + bytes > capacity()) {
     turns_.sent();
     turns_.next();
     used_ = 0;
   }
-  const Place place{turns_.current().data() + used_, device_[turns_.turn()].data() + used_};
+  std::byte* device = device_[turns_.turn()].data();
+  const Place place{turns_.current().data() + used_, device == nullptr ? nullptr : device + used_};
   used_ += (bytes + kAlign - 1) / kAlign * kAlign;
   return place;
+}
+
+void send_numbers(CudaOps& ops, std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes <= kMostPutBytes) return launch_put(to, from, bytes, ops.stream());
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, ops.stream()), "sending numbers");
 }
 
 Batch BatchUpload::send(const Batch& host, std::span<const int> pairs, Tensor* there) {
@@ -95,8 +103,11 @@ Batch BatchUpload::send(const Batch& host, std::span<const int> pairs, Tensor* t
     *there = whole(
         {const_cast<int*>(pairs.data()), DType::kI32, {static_cast<std::int64_t>(pairs.size() / 2), 2}});
   }
-  check_cuda(cudaMemcpyAsync(device_.data(), from.data(), at, cudaMemcpyHostToDevice, ops_.stream()),
-             "batch upload");
+  if (pairs.empty()) {  // the next kernel may read the batch before it waits
+    check_cuda(cudaMemcpyAsync(device_.data(), from.data(), at, cudaMemcpyHostToDevice, ops_.stream()), "batch upload");
+  } else {
+    send_numbers(ops_, device_.data(), from.data(), at);
+  }
   turns_.sent();
   return batch;
 }

@@ -38,7 +38,7 @@ class BatchUpload {
 
   // `host` is a batch of host tensors; of its page table the columns that longest_context needs are sent, the
   // others being zeros. The result is valid until the next send and may be used by whatever is enqueued after
-  // this. `pairs` go with it, to `there` [N, 2].
+  // this. `pairs` go with it, to `there` [N, 2]; what is enqueued next is then a take() of them.
   Batch send(const Batch& host, std::span<const int> pairs = {}, Tensor* there = nullptr);
 
   std::size_t capacity() const { return device_.bytes(); }
@@ -49,16 +49,21 @@ class BatchUpload {
   PinnedTurns turns_;
 };
 
-// Small pieces of pinned and device memory, one after the other. A piece stays as long as no more than
-// `bytes` are taken after it.
+// Numbers of pinned memory to a multiple of 16 bytes on the device: few with a launch (put.h), else by a copy. What
+// reads them first waits for the kernel before it.
+void send_numbers(CudaOps& ops, std::byte* to, const std::byte* from, std::size_t bytes);
+
+// Small pieces of pinned and, unless it is all on the host, device memory, one after the other. A piece stays as
+// long as no more than `bytes` are taken after it.
 class Staging {
  public:
   struct Place {
     std::byte *host, *device;
   };
-  Staging(CudaOps& ops, std::size_t bytes);
+  enum class Where : std::uint8_t { kBoth, kHost };
+  Staging(CudaOps& ops, std::size_t bytes, Where where = Where::kBoth);
   Place take(std::size_t bytes);
-  std::size_t capacity() const { return device_[0].bytes(); }
+  std::size_t capacity() const { return turns_.current().bytes(); }
 
  private:
   static constexpr int kTurns = 2;

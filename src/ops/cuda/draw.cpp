@@ -34,7 +34,7 @@ Draws::Draws(CudaOps& ops, BusyClock& clock, const StepLimits& limits)
     : ops_(ops),
       clock_(clock),
       jobs_(std::make_unique<Staging>(ops, job_bytes(limits))),
-      results_(ops, result_bytes(limits)),
+      results_(ops, result_bytes(limits), Staging::Where::kHost),
       kept_(ops.allocate(kept_rows(limits) * sizeof(std::int32_t))) {
   if (limits.vocab > kMostDrawVocab)
     throw Error("a vocabulary of {} tokens; CUDA draws from at most {}", limits.vocab, kMostDrawVocab);
@@ -89,7 +89,7 @@ std::uint64_t Draws::begin(const Tensor& logits, std::span<const DrawRow> rows) 
     word += r.allowed.size();
   }
   clock_.enter();
-  ops_.copy_to_device({in.device, DType::kU8, {static_cast<std::int64_t>(bytes)}, Device::kCuda}, in.host);
+  send_numbers(ops_, in.device, in.host, bytes);
 
   Draw& d = draw(begun_++);
   d.first = rows_;
@@ -109,14 +109,12 @@ std::uint64_t Draws::begin(const Tensor& logits, std::span<const DrawRow> rows) 
   view.jobs = reinterpret_cast<const DrawJob*>(in.device);
   view.edits = reinterpret_cast<const EditView*>(in.device + edits_at);
   view.masks = reinterpret_cast<const std::uint32_t*>(in.device + masks_at);
-  view.results = reinterpret_cast<DrawResult*>(out.device);
-  view.top = reinterpret_cast<TopEntry*>(out.device + d.top_at);
+  view.results = reinterpret_cast<DrawResult*>(out.host);  // written from the device, so that nothing has to be copied
+  view.top = reinterpret_cast<TopEntry*>(out.host + d.top_at);
   view.kept = {reinterpret_cast<int*>(kept_.data()), static_cast<unsigned>(kept_.bytes() / sizeof(int) - 1)};
   view.first = static_cast<unsigned>(rows_);
   launch_draw(view, ops_.stream());
   rows_ += rows.size();
-  ops_.copy_to_host(out.host,
-                    {out.device, DType::kU8, {static_cast<std::int64_t>(out_bytes)}, Device::kCuda});
   clock_.leave();
   d.done.record(ops_.stream());
   return d.first;

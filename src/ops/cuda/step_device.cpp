@@ -71,9 +71,8 @@ Tensor CudaStepDevice::place(std::span<const int> numbers, const Shape& shape) {
   clock_.enter();
   const Staging::Place place = numbers_.take(numbers.size_bytes());
   std::memcpy(place.host, numbers.data(), numbers.size_bytes());
-  const Tensor to(place.device, DType::kI32, shape, Device::kCuda);
-  ops_.copy_to_device(to, place.host);
-  return to;
+  send_numbers(ops_, place.device, place.host, numbers.size_bytes());
+  return {place.device, DType::kI32, shape, Device::kCuda};
 }
 
 std::unique_ptr<Recording> CudaStepDevice::record(const std::function<void()>& step) {
