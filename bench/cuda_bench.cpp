@@ -369,7 +369,7 @@ void bench_draw(Bench& b, int rows) {
     if (!b.wanted(name)) continue;
     std::vector<cuda::DrawJob> jobs(static_cast<std::size_t>(rows));
     for (int i = 0; i < rows; ++i) {
-      jobs[static_cast<std::size_t>(i)] = {.uniform = (i + 0.5) / rows, .row = i, .top_k = way.top_k, .temperature = way.temperature, .top_p = way.top_p,
+      jobs[static_cast<std::size_t>(i)] = {.uniform = (i + 0.5) / rows, .row = i, .place = i, .top_k = way.top_k, .temperature = way.temperature, .top_p = way.top_p,
                                            .min_p = 0, .first_edit = 0, .edits = 0, .first_mask_word = -1, .score = -1, .logprobs = -1};
     }
     std::vector<int> words(jobs.size() * sizeof(cuda::DrawJob) / sizeof(int));
@@ -384,7 +384,7 @@ void bench_draw(Bench& b, int rows) {
     view.jobs = reinterpret_cast<const cuda::DrawJob*>(on_device.raw());
     view.results = reinterpret_cast<cuda::DrawResult*>(results.raw());
     view.kept = {reinterpret_cast<int*>(kept.raw()), 4095};
-    b.line(name, 4.0 * rows * kVocab, 0, [&](int) { cuda::launch_draw(view, b.ops().stream()); });
+    b.line(name, 4.0 * rows * kVocab, 0, [&](int) { way.temperature > 0 ? cuda::launch_draw(view, b.ops().stream()) : cuda::launch_best(view, b.ops().stream()); });
     b.drop();
   }
 }

@@ -15,6 +15,11 @@ namespace {
 
 static_assert(kMostTop == kMostTopLogprobs && sizeof(EditView) == sizeof(LogitEdit));
 
+bool wants_only_the_best(const DrawRow& r) {
+  const bool best = r.temperature <= 0 || r.top_p <= 0 || r.top_k == 1;
+  return best && r.score < 0 && r.logprobs < 0 && r.edits.empty() && r.allowed.empty();
+}
+
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 std::size_t most_rows(const StepLimits& limits) { return static_cast<std::size_t>(limits.logit_rows); }
@@ -68,19 +73,23 @@ std::uint64_t Draws::begin(const Tensor& logits, std::span<const DrawRow> rows) 
   const Staging::Place in = jobs_->take(bytes);
   auto* jobs = reinterpret_cast<DrawJob*>(in.host);
   std::size_t edit = 0, word = 0;
+  const auto plain = static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), wants_only_the_best));
+  std::size_t next_plain = 0, next_other = plain;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const DrawRow& r = rows[i];
-    jobs[i] = {.uniform = r.uniform,
-               .row = r.row,
-               .top_k = r.top_k,
-               .temperature = r.temperature,
-               .top_p = r.top_p,
-               .min_p = r.min_p,
-               .first_edit = static_cast<int>(edit),
-               .edits = static_cast<int>(r.edits.size()),
-               .first_mask_word = r.allowed.empty() ? -1 : static_cast<int>(word),
-               .score = r.score,
-               .logprobs = r.logprobs};
+    jobs[wants_only_the_best(r) ? next_plain++ : next_other++] = {
+        .uniform = r.uniform,
+        .row = r.row,
+        .place = static_cast<int>(i),
+        .top_k = r.top_k,
+        .temperature = r.temperature,
+        .top_p = r.top_p,
+        .min_p = r.min_p,
+        .first_edit = static_cast<int>(edit),
+        .edits = static_cast<int>(r.edits.size()),
+        .first_mask_word = r.allowed.empty() ? -1 : static_cast<int>(word),
+        .score = r.score,
+        .logprobs = r.logprobs};
     if (!r.edits.empty())
       std::memcpy(in.host + edits_at + edit * sizeof(EditView), r.edits.data(), r.edits.size_bytes());
     if (!r.allowed.empty())
@@ -105,7 +114,6 @@ std::uint64_t Draws::begin(const Tensor& logits, std::span<const DrawRow> rows) 
   view.logits = logits.data<float>();
   view.stride = logits.stride();
   view.vocab = static_cast<int>(vocab);
-  view.count = static_cast<int>(rows.size());
   view.jobs = reinterpret_cast<const DrawJob*>(in.device);
   view.edits = reinterpret_cast<const EditView*>(in.device + edits_at);
   view.masks = reinterpret_cast<const std::uint32_t*>(in.device + masks_at);
@@ -113,6 +121,10 @@ std::uint64_t Draws::begin(const Tensor& logits, std::span<const DrawRow> rows) 
   view.top = reinterpret_cast<TopEntry*>(out.host + d.top_at);
   view.kept = {reinterpret_cast<int*>(kept_.data()), static_cast<unsigned>(kept_.bytes() / sizeof(int) - 1)};
   view.first = static_cast<unsigned>(rows_);
+  view.count = static_cast<int>(plain);
+  launch_best(view, ops_.stream());
+  view.jobs += plain;
+  view.count = static_cast<int>(rows.size() - plain);
   launch_draw(view, ops_.stream());
   rows_ += rows.size();
   clock_.leave();

@@ -175,16 +175,22 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
     }
   };
 
+  if (job.top_p < 1 && !some) {
+    // Those down to the n-th best of some block: all of them, and at most n of each; do they make up the share?
+    const u32 key_least = static_cast<u32>(part.most(part.nth_largest_of_block(own_best, kFewBest / part.blocks())));
+    u64 best_mass[1] = {};
+    part.each([&](int, int, float v) { best_mass[0] += key_of(v) >= key_least ? weight_of(v) : 0; });
+    part.sum(best_mass);
+    if (static_cast<double>(best_mass[0]) >= static_cast<double>(job.top_p) * static_cast<double>(total[0])) {
+      const int n = part.gather([&](u32 key) { return key >= key_least; });
+      if (n >= 0) return part.first_block() ? draw_of_few(part, job, n, total[0], weight_of) : -1;
+    }
+  }
   if (job.top_p < 1) {
     // Those below (1 - p) of the mean probability are never among the best that make up p: together they are
     // less than 1 - p.
     const double least =
         fmax(1.0, (1.0 - static_cast<double>(job.top_p)) * static_cast<double>(total[0]) / vocab);
-    if (!some) {
-      const double logit = most + static_cast<double>(job.temperature) * (log(least / kOne) - 1e-6);
-      const int n = part.gather([&](u32 key) { return static_cast<double>(value_of(key)) >= logit; });
-      if (n >= 0) return part.first_block() ? draw_of_few(part, job, n, total[0], weight_of) : -1;
-    }
     u64 chosen = 0;  // bit i: the thread's value i
     part.each([&](int i, int id, float v) {
       chosen |= static_cast<u64>(static_cast<double>(weight(id, v)) >= least) << i;
@@ -247,17 +253,21 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
   return static_cast<int>(found) - 1;
 }
 
+__device__ void give(const DrawView& a, const DrawJob& job, const float* row, int token, float logprob, int top) {
+  a.kept.tokens[(a.first + static_cast<unsigned>(job.place)) & a.kept.mask] = token;
+  a.results[job.place] = {token, token < 0 || isfinite(row[token]) ? 1 : 0, logprob, top};
+}
+
 __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   extern __shared__ __align__(16) unsigned char raw[];
   __shared__ Shared shared;
+  begin_kernel();
   const auto blocks = static_cast<int>(cg::this_cluster().num_blocks());
-  const int index = blockIdx.x / blocks;
-  const DrawJob job = a.jobs[index];
+  const DrawJob job = a.jobs[blockIdx.x / blocks];
   Part part(shared, reinterpret_cast<float*>(raw + kItems * sizeof(Item)), reinterpret_cast<Item*>(raw),
             a.vocab);
   const float* row = a.logits + job.row * a.stride;
-#pragma unroll 8
-  for (int i = threadIdx.x; i < part.count(); i += kThreads) part.value(i) = tidy(row[part.begin() + i]);
+  part.load(row);
   if (threadIdx.x == 0) shared.emitted = 0;
   __syncthreads();
   part.sync();
@@ -266,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   if (job.logprobs >= 0) {
     softmax = softmax_of(part);
     if (job.logprobs > 0)
-      write_top(part, softmax, job.logprobs, a.vocab, a.top + static_cast<std::int64_t>(index) * kMostTop);
+      write_top(part, softmax, job.logprobs, a.vocab, a.top + static_cast<std::int64_t>(job.place) * kMostTop);
   }
   int token = job.score;
   if (token < 0) {
@@ -276,10 +286,56 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   }
   part.sync();  // all have read what others share, and written their best ones
   if (!part.first_block() || threadIdx.x != 0) return;
-  a.kept.tokens[(a.first + static_cast<unsigned>(index)) & a.kept.mask] = token;
-  const float logit = token < 0 ? 0 : row[token];
-  a.results[index] = {token, isfinite(logit) ? 1 : 0, job.logprobs >= 0 ? softmax.at(logit) : 0,
-                      shared.emitted};
+  give(a, job, row, token, job.logprobs >= 0 ? softmax.at(token < 0 ? 0 : row[token]) : 0, shared.emitted);
+}
+
+// The best token of rows that want nothing else: nothing is kept but each thread's best, and several blocks share a
+// processor.
+constexpr int kBestThreads = 512;
+__global__ void __launch_bounds__(kBestThreads) best_kernel(DrawView a) {
+  __shared__ u64 warp_best[kBestThreads / 32], block_best;
+  begin_kernel();
+  const auto cluster = cg::this_cluster();
+  const auto blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
+  const DrawJob job = a.jobs[blockIdx.x / blocks];
+  const float* row = a.logits + job.row * a.stride;
+  const int slice = slice_of(a.vocab, blocks), begin = min(a.vocab, slice * rank), end = min(a.vocab, begin + slice);
+  float most = -INFINITY;
+  int at = 0;
+  const auto look = [&](float x, int id) {  // ids ascend: of equals the lower one stays; NaN is never more
+    if (x > most) most = x, at = id;
+  };
+  if (reinterpret_cast<std::uintptr_t>(row) % sizeof(float4) == 0) {
+#pragma unroll 8
+    for (int i = begin / 4 + static_cast<int>(threadIdx.x); i < end / 4; i += kBestThreads) {
+      const float4 x = reinterpret_cast<const float4*>(row)[i];
+      look(x.x, 4 * i), look(x.y, 4 * i + 1), look(x.z, 4 * i + 2), look(x.w, 4 * i + 3);
+    }
+    const int last = end / 4 * 4 + static_cast<int>(threadIdx.x);
+    if (last < end) look(row[last], last);
+  } else {
+    for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kBestThreads) look(row[i], i);
+  }
+  u64 best = most > -INFINITY ? static_cast<u64>(key_of(most + 0.0F)) << 32 | (0xFFFFFFFFU - static_cast<u32>(at)) : 0;
+  const auto of_warp = [](u64 x) {
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) x = max(x, __shfl_xor_sync(~0U, x, o));
+    return x;
+  };
+  best = of_warp(best);
+  const int lane = threadIdx.x % 32;
+  if (lane == 0) warp_best[threadIdx.x / 32] = best;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    best = of_warp(lane < kBestThreads / 32 ? warp_best[lane] : 0);
+    if (lane == 0) block_best = best;
+  }
+  cluster.sync();
+  if (rank == 0 && threadIdx.x < 32) {
+    best = of_warp(lane < blocks ? *cluster.map_shared_rank(&block_best, lane) : 0);
+    if (lane == 0) give(a, job, row, best == 0 ? -1 : static_cast<int>(0xFFFFFFFFU - static_cast<u32>(best)), 0, 0);
+  }
+  cluster.sync();  // the first block has read what the others found
 }
 
 __global__ void take_kernel(TakeView a) {
@@ -296,24 +352,27 @@ void launch_take(const TakeView& args, Stream stream) {
          args);
 }
 
+namespace {
+
+int blocks_of(int vocab) { return vocab <= 8192 ? 1 : vocab <= 16384 ? 2 : vocab <= 32768 ? 4 : kMostBlocks; }
+
+}  // namespace
+
 void launch_draw(const DrawView& args, Stream stream) {
-  const int blocks = args.vocab <= 8192 ? 1 : args.vocab <= 16384 ? 2 : args.vocab <= 32768 ? 4 : 8;
+  const int blocks = blocks_of(args.vocab);
   const std::size_t shared =
-      kItems * sizeof(Item) + static_cast<std::size_t>(ceil_div(args.vocab, blocks)) * sizeof(float);
+      kItems * sizeof(Item) + static_cast<std::size_t>(slice_of(args.vocab, blocks)) * sizeof(float);
   check_cuda(cudaFuncSetAttribute(draw_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared)),
              "shared memory");
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(args.count * blocks));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check_cuda(static_cast<int>(cudaLaunchKernelEx(&config, draw_kernel, args)), "launch of draw");
+  launch_clusters(draw_kernel, dim3(static_cast<unsigned>(args.count * blocks)), static_cast<unsigned>(blocks),
+                  dim3(kThreads), shared, stream, args);
+}
+
+void launch_best(const DrawView& args, Stream stream) {
+  const int blocks = blocks_of(args.vocab);
+  launch_clusters(best_kernel, dim3(static_cast<unsigned>(args.count * blocks)), static_cast<unsigned>(blocks),
+                  dim3(kBestThreads), 0, stream, args);
 }
 
 }  // namespace strata::cuda

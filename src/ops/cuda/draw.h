@@ -17,7 +17,9 @@ struct EditView {  // LogitEdit of ops/draw.h
 
 struct DrawJob {
   double uniform;
-  int row, top_k;
+  int row;    // of the logits
+  int place;  // of the result
+  int top_k;
   float temperature, top_p, min_p;
   int first_edit, edits;
   int first_mask_word;  // -1 = all tokens are allowed
@@ -48,12 +50,14 @@ struct DrawView {
   const EditView* edits = nullptr;
   const std::uint32_t* masks = nullptr;
   DrawResult* results = nullptr;
-  TopEntry* top = nullptr;  // [count, kMostTop], in no order
-  KeptTokens kept;          // row i's token goes to (first + i) & mask too
+  TopEntry* top = nullptr;  // kMostTop for each place, in no order
+  KeptTokens kept;          // the token goes to (first + place) & mask too
   unsigned first = 0;
 };
 
 void launch_draw(const DrawView& args, Stream stream);
+// The same for jobs that want the best token and nothing else: no edits, masks, scores or log probabilities.
+void launch_best(const DrawView& args, Stream stream);
 
 struct TakeView {
   int* tokens = nullptr;

@@ -33,6 +33,9 @@ struct Shared {
   int all_listed[kMostBlocks];
 };
 
+// Logits of a block of `blocks`: whole groups of four.
+constexpr int slice_of(int vocab, int blocks) { return (vocab + 4 * blocks - 1) / (4 * blocks) * 4; }
+
 // Ascending with the value; no NaN.
 __device__ __forceinline__ u32 key_of(float x) {
   const u32 b = __float_as_uint(x);
@@ -52,7 +55,7 @@ class Part {
  public:
   __device__ Part(Shared& shared, float* values, Item* items, int vocab)
       : cluster_(cg::this_cluster()), shared_(shared), values_(values), items_(items) {
-    const int blocks = static_cast<int>(cluster_.num_blocks()), slice = (vocab + blocks - 1) / blocks;
+    const int slice = slice_of(vocab, static_cast<int>(cluster_.num_blocks()));
     begin_ = min(vocab, slice * static_cast<int>(cluster_.block_rank()));
     count_ = min(vocab, begin_ + slice) - begin_;
     chunk_ = ((slice + kThreads - 1) / kThreads) | 1;  // odd: no bank conflicts
@@ -64,6 +67,20 @@ class Part {
   __device__ int blocks() const { return static_cast<int>(cluster_.num_blocks()); }
   __device__ bool first_block() const { return cluster_.block_rank() == 0; }
   __device__ void sync() { cluster_.sync(); }
+
+  // Takes the block's logits of the row.
+  __device__ void load(const float* row) {
+    row += begin_;
+    if (count_ % 4 != 0 || reinterpret_cast<std::uintptr_t>(row) % sizeof(float4) != 0) {
+      for (int i = threadIdx.x; i < count_; i += kThreads) values_[i] = tidy(row[i]);
+      return;
+    }
+#pragma unroll 8
+    for (int i = threadIdx.x; i < count_ / 4; i += kThreads) {
+      const float4 x = reinterpret_cast<const float4*>(row)[i];
+      reinterpret_cast<float4*>(values_)[i] = {tidy(x.x), tidy(x.y), tidy(x.z), tidy(x.w)};
+    }
+  }
 
   // The thread's own values, f(place in the thread's chunk, id, value), in the order of ids.
   template <typename F>
