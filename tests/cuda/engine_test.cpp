@@ -182,7 +182,8 @@ TEST_F(EngineOnGpu, ACoarserHeadDraftsNearlyAsWell) {
   const double same = accepted({});
   for (const DType type : {DType::kF8E4M3, DType::kQ4_0, DType::kMXFP4}) {
     const double copy = accepted({.draft_head = type});
-    std::printf("  %s: %.3f of the drafts accepted, %.3f with the head itself\n", std::string(strata::name(type)).c_str(), copy, same);
+    std::printf("  %s: %.3f of the drafts accepted, %.3f with the head itself\n",
+                std::string(strata::name(type)).c_str(), copy, same);
     EXPECT_GT(copy, same - 0.08) << strata::name(type);
   }
   const TestModel wide = on_gpu("tiny-hybrid");

@@ -21,7 +21,8 @@ std::filesystem::path folder_of(const std::string& name) {
 
 struct Heads {
   LoadedModel loaded;
-  explicit Heads(const std::string& name, const LoadOptions& options) : loaded(folder_of(name), {.threads = 1}, options) {}
+  explicit Heads(const std::string& name, const LoadOptions& options)
+      : loaded(folder_of(name), {.threads = 1}, options) {}
   const Model& model() const { return loaded.model; }
   const Linear& head() const { return *model().head; }
   const Linear& drafts() const { return *model().mtp->head; }
@@ -80,9 +81,14 @@ TEST(DraftHead, TakesAsMuchMemoryAsItsType) {
 
 TEST(DraftHead, IsNotQuantisedTwice) {
   for (const char* name : kModels) {
-    EXPECT_THAT(refusal(name, {.head = DType::kQ8_0, .draft_head = DType::kQ4_0}), HasSubstr("the head is q8_0 already")) << name;
-    EXPECT_THAT(refusal(name, {.weights = DType::kQ8_0, .draft_head = DType::kF8E4M3}), HasSubstr("the head is q8_0 already")) << name;
-    const Heads wish(name, {.weights = DType::kQ8_0, .draft_head = DType::kF8E4M3, .draft_head_if_worth = true});
+    EXPECT_THAT(refusal(name, {.head = DType::kQ8_0, .draft_head = DType::kQ4_0}),
+                HasSubstr("the head is q8_0 already"))
+        << name;
+    EXPECT_THAT(refusal(name, {.weights = DType::kQ8_0, .draft_head = DType::kF8E4M3}),
+                HasSubstr("the head is q8_0 already"))
+        << name;
+    const Heads wish(name,
+                     {.weights = DType::kQ8_0, .draft_head = DType::kF8E4M3, .draft_head_if_worth = true});
     EXPECT_EQ(wish.model().mtp->head, wish.model().head);
     const Heads both(name, {.head = DType::kQ8_0, .draft_head = DType::kQ8_0});
     EXPECT_EQ(both.model().mtp->head, both.model().head);
@@ -95,7 +101,8 @@ TEST(DraftHead, IsMadeWhereItIsWorthIt) {
   const LoadOptions wish{.draft_head = DType::kF8E4M3, .draft_head_if_worth = true};
   const Heads small("tiny-hybrid", wish);
   EXPECT_EQ(small.model().mtp->head, small.model().head);
-  nlohmann::json config = nlohmann::json::parse(std::ifstream(golden_folder() / "qwen3_5_moe" / "config.json"));
+  nlohmann::json config =
+      nlohmann::json::parse(std::ifstream(golden_folder() / "qwen3_5_moe" / "config.json"));
   for (const auto& [vocab, copied] : {std::pair{524288 - 64, false}, {524288, true}}) {  // rows of 64 in bf16
     config["vocab_size"] = vocab;
     const TempFolder folder;
@@ -113,7 +120,10 @@ TEST(Head, InATypeOfItsOwn) {
   for (const char* name : kModels) {
     Heads plain(name, {});
     const Rows want = logits(plain.loaded);
-    for (const auto& [type, least, most] : {std::tuple{DType::kF8E4M3, 1e-3, 0.06}, {DType::kQ8_0, 1e-4, 0.02}, {DType::kQ4_0, 1e-2, 0.2}, {DType::kF32, 0.0, 1e-5}}) {
+    for (const auto& [type, least, most] : {std::tuple{DType::kF8E4M3, 1e-3, 0.06},
+                                            {DType::kQ8_0, 1e-4, 0.02},
+                                            {DType::kQ4_0, 1e-2, 0.2},
+                                            {DType::kF32, 0.0, 1e-5}}) {
       Heads heads(name, {.head = type});
       EXPECT_EQ(heads.head().weight().dtype, type);
       EXPECT_EQ(heads.model().mtp->head, heads.model().head);
@@ -134,10 +144,13 @@ TEST(Head, AQuantisedOneStaysAsItIs) {
   const TempFolder folder;
   Copy model("qwen3_5_moe");
   const Tensor head = model.take("lm_head.weight");
-  const Tensor codes = model.make("lm_head.weight", DType::kF8E4M3, head.shape()), scales = model.make("lm_head.weight_scale_inv", DType::kF32, {3, 1});
-  for (std::int64_t i = 0; i < head.elements(); ++i) codes.data<std::uint8_t>()[i] = float_to_f8e4m3(to_float(head.data<BFloat16>()[i]) * 1000);
+  const Tensor codes = model.make("lm_head.weight", DType::kF8E4M3, head.shape()),
+               scales = model.make("lm_head.weight_scale_inv", DType::kF32, {3, 1});
+  for (std::int64_t i = 0; i < head.elements(); ++i)
+    codes.data<std::uint8_t>()[i] = float_to_f8e4m3(to_float(head.data<BFloat16>()[i]) * 1000);
   for (int i = 0; i < 3; ++i) scales.data<float>()[i] = 1e-3F;
-  const auto path = model.write(folder, "f8", {{"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}});
+  const auto path = model.write(
+      folder, "f8", {{"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}});
   const auto message = [&](const LoadOptions& options) {
     bool shared = false;
     const std::string error = error_of([&] {
@@ -150,7 +163,8 @@ TEST(Head, AQuantisedOneStaysAsItIs) {
   EXPECT_EQ(message({.head = DType::kF8E4M3}), "shared");
   EXPECT_THAT(message({.head = DType::kQ4_0}), HasSubstr("the head is f8_e4m3 in the checkpoint"));
   EXPECT_THAT(message({.draft_head = DType::kQ4_0}), HasSubstr("the head is f8_e4m3 already"));
-  EXPECT_THAT(message({.weights = DType::kBF16, .draft_head = DType::kQ4_0}), HasSubstr("the head is f8_e4m3 already"));
+  EXPECT_THAT(message({.weights = DType::kBF16, .draft_head = DType::kQ4_0}),
+              HasSubstr("the head is f8_e4m3 already"));
   EXPECT_EQ(message({.draft_head = DType::kQ4_0, .draft_head_if_worth = true}), "shared");
 }
 

@@ -28,7 +28,8 @@ TEST(F8Blocks, ValuesAreTheNearestOfTheirBlock) {
   ThreadPool threads(2);
   for (const auto& [n, inputs] : {std::pair{1, 1}, {128, 128}, {129, 200}, {300, 64}, {7, 400}}) {
     for (const bool transposed : {false, true}) {
-      const Owned m = transposed ? random_matrix(DType::kBF16, inputs, n, 5) : random_matrix(DType::kBF16, n, inputs, 5);
+      const Owned m =
+          transposed ? random_matrix(DType::kBF16, inputs, n, 5) : random_matrix(DType::kBF16, n, inputs, 5);
       if (!transposed) put(m.tensor, 0, 0, 1e-30F);
       HostMatrix from;
       from.pieces.push_back({m.tensor, {}, transposed});
@@ -45,7 +46,8 @@ TEST(F8Blocks, ValuesAreTheNearestOfTheirBlock) {
               const double x = value(from.pieces[0], r, k), y = scale * get(got.data, r, k);
               peak = std::max(peak, std::abs(x));
               // Half a step: of 1/8 of the power of two below, or of 2^-9 below 2^-6.
-              ASSERT_LE(std::abs(x - y), scale * std::max(std::abs(x) / scale / 16, 0x1p-10) * 1.0001) << n << "x" << inputs << " " << r << ", " << k;
+              ASSERT_LE(std::abs(x - y), scale * std::max(std::abs(x) / scale / 16, 0x1p-10) * 1.0001)
+                  << n << "x" << inputs << " " << r << ", " << k;
             }
           }
           EXPECT_NEAR(scale, peak / 448, peak * 1e-6);
@@ -67,19 +69,23 @@ TEST(F8Blocks, ZerosStayAndWhatIsNoNumberIsRefused) {
   }
 }
 
-// Loading in f8 gives the product of the quantised pieces, bit for bit, and is near that of the matrix; the seam of the pieces
-// is inside a block, and what is f8 already keeps its numbers.
+// Loading in f8 gives the product of the quantised pieces, bit for bit, and is near that of the matrix; the
+// seam of the pieces is inside a block, and what is f8 already keeps its numbers.
 TEST(F8Blocks, LoadingQuantises) {
   CpuOps ops({.threads = 2});
-  const Owned upper = random_matrix(DType::kBF16, 200, 300, 1), below = random_matrix(DType::kF32, 57, 300, 2), narrow = random_matrix(DType::kF8E4M3, 30, 300, 3),
+  const Owned upper = random_matrix(DType::kBF16, 200, 300, 1),
+              below = random_matrix(DType::kF32, 57, 300, 2),
+              narrow = random_matrix(DType::kF8E4M3, 30, 300, 3),
               scales = random_matrix(DType::kF32, 1, 3, 4), x = random_matrix(DType::kF32, 3, 300, 6);
   HostMatrix matrix;
-  matrix.pieces = {{upper.tensor, {}, false}, {below.tensor, {}, false}, {narrow.tensor, scales.tensor, false}};
+  matrix.pieces = {
+      {upper.tensor, {}, false}, {below.tensor, {}, false}, {narrow.tensor, scales.tensor, false}};
   ThreadPool threads(2);
   std::vector<Buffer> kept;
   const HostMatrix blocks = cpu::f8_blocks(matrix, threads, kept);
   EXPECT_EQ(blocks.pieces[2].data.raw(), narrow.tensor.raw());
-  const Weight loaded = ops.load(matrix, DType::kF8E4M3), given = ops.load(blocks, {}), plain = ops.load(matrix, DType::kF32);
+  const Weight loaded = ops.load(matrix, DType::kF8E4M3), given = ops.load(blocks, {}),
+               plain = ops.load(matrix, DType::kF32);
   EXPECT_EQ(loaded.dtype, DType::kF8E4M3);
   Owned got(DType::kF32, {3, 287}), want(DType::kF32, {3, 287}), exact(DType::kF32, {3, 287});
   ops.linear(got.tensor, x.tensor, loaded, {});

@@ -1,5 +1,5 @@
-// Drafts made with a quantised copy of the head: the answers, log probabilities too, are those without drafts,
-// greedy and sampled, and nearly as many drafts are accepted as with the head itself.
+// Drafts made with a quantised copy of the head: the answers, log probabilities too, are those without
+// drafts, greedy and sampled, and nearly as many drafts are accepted as with the head itself.
 #include <gtest/gtest.h>
 
 #include "runtime/device_like_ops.h"
@@ -14,7 +14,8 @@ TestModel loaded(const std::string& name, const LoadOptions& options, bool devic
   TestModel m = test_model(name);
   m.ops = device ? std::make_shared<DeviceLikeOps>(CpuOptions{.threads = 2}) : cpu_ops();
   const std::filesystem::path source = STRATA_SOURCE_DIR;
-  Checkpoint checkpoint = Checkpoint::open(name == "tiny-hybrid" ? source / "models" / name : source / "tests/golden" / name);
+  Checkpoint checkpoint =
+      Checkpoint::open(name == "tiny-hybrid" ? source / "models" / name : source / "tests/golden" / name);
   m.model = std::make_shared<const Model>(load_model(checkpoint, *m.ops, options));
   return m;
 }
@@ -41,12 +42,12 @@ std::vector<Request> requests() {
   return all;
 }
 
-struct Run {
+struct Outcome {
   std::vector<Answer> answers;
   double drafted = 0, accepted = 0;
 };
 
-Run run(const TestModel& model, const char* speculate) {
+Outcome run(const TestModel& model, const char* speculate) {
   EngineFixture e(model, drafting(speculate));
   for (Request& r : requests()) e.submit(std::move(r));
   e.run();
@@ -54,7 +55,7 @@ Run run(const TestModel& model, const char* speculate) {
   return {e.answers, static_cast<double>(m.drafted), static_cast<double>(m.accepted)};
 }
 
-bool same(const Run& a, const Run& b) {
+bool same(const Outcome& a, const Outcome& b) {
   if (a.answers != b.answers) return false;
   for (std::size_t i = 0; i < a.answers.size(); ++i) {
     for (std::size_t t = 0; t < a.answers[i].logprobs.size(); ++t)
@@ -65,12 +66,12 @@ bool same(const Run& a, const Run& b) {
 
 TEST(DraftHead, ChangesNoAnswer) {
   for (const char* name : {"tiny-hybrid", "qwen3_5_moe"}) {
-    const Run want = run(test_model(name), "none"), head = run(test_model(name), "mtp");
+    const Outcome want = run(test_model(name), "none"), head = run(test_model(name), "mtp");
     ASSERT_EQ(want.answers.front().tokens.size(), 50U);
     ASSERT_TRUE(same(head, want)) << name;
     for (const bool device : {false, true}) {
       for (const DType type : kTypes) {
-        const Run copy = run(loaded(name, {.draft_head = type}, device), "mtp");
+        const Outcome copy = run(loaded(name, {.draft_head = type}, device), "mtp");
         EXPECT_TRUE(same(copy, want)) << name << ' ' << strata::name(type);
         EXPECT_GT(copy.drafted, 0);
       }
@@ -80,7 +81,7 @@ TEST(DraftHead, ChangesNoAnswer) {
 
 // The test above sees a verify row that meets the copy, be it for one in ten tokens.
 TEST(DraftHead, ACopyThatVerifiesIsSeen) {
-  const Run want = run(test_model("tiny-hybrid"), "none");
+  const Outcome want = run(test_model("tiny-hybrid"), "none");
   for (const DType type : kTypes) {
     const TestModel model = loaded("tiny-hybrid", {.draft_head = type});
     auto wrong = std::const_pointer_cast<Model>(model.model);

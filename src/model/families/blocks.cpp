@@ -10,11 +10,14 @@
 namespace strata {
 namespace {
 
-bool is_plain(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kF64; }
+bool is_plain(DType type) {
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kF64;
+}
 
 // The matrix of the head: its own, or a tied model's embedding.
 const std::string& head_matrix(const Weights& w, const EndNames& names) {
-  return w.config().get_bool("tie_word_embeddings", !w.has(names.head + ".weight")) ? names.embedding : names.head;
+  return w.config().get_bool("tie_word_embeddings", !w.has(names.head + ".weight")) ? names.embedding
+                                                                                    : names.head;
 }
 
 }  // namespace
@@ -100,19 +103,23 @@ void load_ends(Model& model, const Weights& w, const TextConfig& config, float n
   if (tied && w.has(names.head + ".weight")) w.skip(names.head + ".weight");
   const std::optional<DType> type = w.options().head;
   if (type && !is_plain(w.stored_type(matrix)) && w.stored_type(matrix) != *type)
-    throw Error("the head is {} in the checkpoint: it is not quantised again, as {}", name(w.stored_type(matrix)), name(*type));
+    throw Error("the head is {} in the checkpoint: it is not quantised again, as {}",
+                name(w.stored_type(matrix)), name(*type));
   const std::vector<LinearPart> parts{{.name = names.head, .outputs = config.vocab}};
   if (tied && type) {
-    model.head = std::make_shared<const Linear>(w.copy(matrix, config.vocab, config.dim, *type), Tensor{}, parts);
+    model.head =
+        std::make_shared<const Linear>(w.copy(matrix, config.vocab, config.dim, *type), Tensor{}, parts);
   } else if (tied) {
     model.head = std::make_shared<const Linear>(model.embedding, Tensor{}, parts);
   } else {
-    model.head = std::make_shared<const Linear>(type ? w.linear(parts, config.dim, *type) : w.linear(parts, config.dim));
+    model.head = std::make_shared<const Linear>(type ? w.linear(parts, config.dim, *type)
+                                                     : w.linear(parts, config.dim));
   }
 }
 
 std::shared_ptr<const Linear> draft_head(const Model& model, const Weights& w, const EndNames& names) {
-  constexpr std::size_t kWorth = std::size_t{64} << 20;  // bytes of a head: 16 us of an H200, of which half is saved
+  constexpr std::size_t kWorth = std::size_t{64}
+                                 << 20;  // bytes of a head: 16 us of an H200, of which half is saved
   const Linear& head = *model.head;
   const std::optional<DType> type = w.options().draft_head;
   const bool wish = w.options().draft_head_if_worth;
@@ -122,16 +129,20 @@ std::shared_ptr<const Linear> draft_head(const Model& model, const Weights& w, c
   for (const DType is : {kept, w.stored_type(matrix)}) {
     if (is_plain(is)) continue;
     if (wish) return model.head;
-    throw Error("the head is {} already: a copy for drafts would be quantised twice, as {} (--draft-head same)", name(is), name(*type));
+    throw Error(
+        "the head is {} already: a copy for drafts would be quantised twice, as {} (--draft-head same)",
+        name(is), name(*type));
   }
   if (wish && bytes_of(kept, head.outputs() * head.inputs()) < kWorth) return model.head;
   try {
     Weight copy = w.copy(matrix, head.outputs(), head.inputs(), *type);
     if (copy.dtype == kept) {  // activations in f32 want all weights in f32
       if (wish) return model.head;
-      throw Error("a head for drafts is kept as {} here, as the head is, not as {} (--draft-head same)", name(kept), name(*type));
+      throw Error("a head for drafts is kept as {} here, as the head is, not as {} (--draft-head same)",
+                  name(kept), name(*type));
     }
-    log::info("drafts are made with a copy of the head in {}, {} MiB", name(copy.dtype), copy.storage.bytes() >> 20);
+    log::info("drafts are made with a copy of the head in {}, {} MiB", name(copy.dtype),
+              copy.storage.bytes() >> 20);
     return std::make_shared<const Linear>(std::move(copy), Tensor{}, head.parts());
   } catch (const OutOfMemory& e) {
     if (!wish) throw;

@@ -137,8 +137,9 @@ void add_feed_forward(Model& model, const Weights& w, const TextConfig& c, int b
 
 // The head drafts from the token before a row and the row's own token: row j's entry is that of token j, at
 // position j (rotations are relative). Token 0 has no predecessor, so its entry is never seen.
-std::unique_ptr<const Model> mtp_head(const Model& target, std::shared_ptr<const Linear> head, const Weights& w,
-                                      const TextConfig& c, const std::shared_ptr<const Rope>& rope) {
+std::unique_ptr<const Model> mtp_head(const Model& target, std::shared_ptr<const Linear> head,
+                                      const Weights& w, const TextConfig& c,
+                                      const std::shared_ptr<const Rope>& rope) {
   auto model = std::make_unique<Model>();
   model->architecture = "mtp";
   model->vocab_size = c.vocab;

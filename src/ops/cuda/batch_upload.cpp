@@ -104,7 +104,8 @@ Batch BatchUpload::send(const Batch& host, std::span<const int> pairs, Tensor* t
         {const_cast<int*>(pairs.data()), DType::kI32, {static_cast<std::int64_t>(pairs.size() / 2), 2}});
   }
   if (pairs.empty()) {  // the next kernel may read the batch before it waits
-    check_cuda(cudaMemcpyAsync(device_.data(), from.data(), at, cudaMemcpyHostToDevice, ops_.stream()), "batch upload");
+    check_cuda(cudaMemcpyAsync(device_.data(), from.data(), at, cudaMemcpyHostToDevice, ops_.stream()),
+               "batch upload");
   } else {
     send_numbers(ops_, device_.data(), from.data(), at);
   }

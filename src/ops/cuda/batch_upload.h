@@ -49,12 +49,12 @@ class BatchUpload {
   PinnedTurns turns_;
 };
 
-// Numbers of pinned memory to a multiple of 16 bytes on the device: few with a launch (put.h), else by a copy. What
-// reads them first waits for the kernel before it.
+// Numbers of pinned memory to a multiple of 16 bytes on the device: few with a launch (put.h), else by a
+// copy. What reads them first waits for the kernel before it.
 void send_numbers(CudaOps& ops, std::byte* to, const std::byte* from, std::size_t bytes);
 
-// Small pieces of pinned and, unless it is all on the host, device memory, one after the other. A piece stays as
-// long as no more than `bytes` are taken after it.
+// Small pieces of pinned and, unless it is all on the host, device memory, one after the other. A piece stays
+// as long as no more than `bytes` are taken after it.
 class Staging {
  public:
   struct Place {

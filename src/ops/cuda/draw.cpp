@@ -117,7 +117,8 @@ std::uint64_t Draws::begin(const Tensor& logits, std::span<const DrawRow> rows) 
   view.jobs = reinterpret_cast<const DrawJob*>(in.device);
   view.edits = reinterpret_cast<const EditView*>(in.device + edits_at);
   view.masks = reinterpret_cast<const std::uint32_t*>(in.device + masks_at);
-  view.results = reinterpret_cast<DrawResult*>(out.host);  // written from the device, so that nothing has to be copied
+  view.results =
+      reinterpret_cast<DrawResult*>(out.host);  // written from the device, so that nothing has to be copied
   view.top = reinterpret_cast<TopEntry*>(out.host + d.top_at);
   view.kept = {reinterpret_cast<int*>(kept_.data()), static_cast<unsigned>(kept_.bytes() / sizeof(int) - 1)};
   view.first = static_cast<unsigned>(rows_);

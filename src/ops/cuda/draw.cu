@@ -85,8 +85,8 @@ __device__ void edit(Part& part, const DrawView& a, const DrawJob& job) {
   __syncthreads();
 }
 
-// The first block's token of `n` candidates in part.few(), of which top-k keeps the best and top-p those that make
-// up its share of `total` (0: of what top-k keeps). weight(value). All threads of the block.
+// The first block's token of `n` candidates in part.few(), of which top-k keeps the best and top-p those that
+// make up its share of `total` (0: of what top-k keeps). weight(value). All threads of the block.
 template <typename WeightOf>
 __device__ int draw_of_few(Part& part, const DrawJob& job, int n, u64 total, WeightOf&& weight) {
   __shared__ u64 totals[2];  // of what top-k and top-p keep
@@ -176,8 +176,10 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
   };
 
   if (job.top_p < 1 && !some) {
-    // Those down to the n-th best of some block: all of them, and at most n of each; do they make up the share?
-    const u32 key_least = static_cast<u32>(part.most(part.nth_largest_of_block(own_best, kFewBest / part.blocks())));
+    // Those down to the n-th best of some block: all of them, and at most n of each; do they make up the
+    // share?
+    const u32 key_least =
+        static_cast<u32>(part.most(part.nth_largest_of_block(own_best, kFewBest / part.blocks())));
     u64 best_mass[1] = {};
     part.each([&](int, int, float v) { best_mass[0] += key_of(v) >= key_least ? weight_of(v) : 0; });
     part.sum(best_mass);
@@ -253,7 +255,8 @@ __device__ int draw_token(Part& part, const DrawJob& job, int vocab) {
   return static_cast<int>(found) - 1;
 }
 
-__device__ void give(const DrawView& a, const DrawJob& job, const float* row, int token, float logprob, int top) {
+__device__ void give(const DrawView& a, const DrawJob& job, const float* row, int token, float logprob,
+                     int top) {
   a.kept.tokens[(a.first + static_cast<unsigned>(job.place)) & a.kept.mask] = token;
   a.results[job.place] = {token, token < 0 || isfinite(row[token]) ? 1 : 0, logprob, top};
 }
@@ -276,7 +279,8 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   if (job.logprobs >= 0) {
     softmax = softmax_of(part);
     if (job.logprobs > 0)
-      write_top(part, softmax, job.logprobs, a.vocab, a.top + static_cast<std::int64_t>(job.place) * kMostTop);
+      write_top(part, softmax, job.logprobs, a.vocab,
+                a.top + static_cast<std::int64_t>(job.place) * kMostTop);
   }
   int token = job.score;
   if (token < 0) {
@@ -289,8 +293,8 @@ __global__ void __launch_bounds__(kThreads, 1) draw_kernel(DrawView a) {
   give(a, job, row, token, job.logprobs >= 0 ? softmax.at(token < 0 ? 0 : row[token]) : 0, shared.emitted);
 }
 
-// The best token of rows that want nothing else: nothing is kept but each thread's best, and several blocks share a
-// processor.
+// The best token of rows that want nothing else: nothing is kept but each thread's best, and several blocks
+// share a processor.
 constexpr int kBestThreads = 512;
 __global__ void __launch_bounds__(kBestThreads) best_kernel(DrawView a) {
   __shared__ u64 warp_best[kBestThreads / 32], block_best;
@@ -299,7 +303,8 @@ __global__ void __launch_bounds__(kBestThreads) best_kernel(DrawView a) {
   const auto blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
   const DrawJob job = a.jobs[blockIdx.x / blocks];
   const float* row = a.logits + job.row * a.stride;
-  const int slice = slice_of(a.vocab, blocks), begin = min(a.vocab, slice * rank), end = min(a.vocab, begin + slice);
+  const int slice = slice_of(a.vocab, blocks), begin = min(a.vocab, slice * rank),
+            end = min(a.vocab, begin + slice);
   float most = -INFINITY;
   int at = 0;
   const auto look = [&](float x, int id) {  // ids ascend: of equals the lower one stays; NaN is never more
@@ -316,7 +321,9 @@ __global__ void __launch_bounds__(kBestThreads) best_kernel(DrawView a) {
   } else {
     for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kBestThreads) look(row[i], i);
   }
-  u64 best = most > -INFINITY ? static_cast<u64>(key_of(most + 0.0F)) << 32 | (0xFFFFFFFFU - static_cast<u32>(at)) : 0;
+  u64 best = most > -INFINITY
+                 ? static_cast<u64>(key_of(most + 0.0F)) << 32 | (0xFFFFFFFFU - static_cast<u32>(at))
+                 : 0;
   const auto of_warp = [](u64 x) {
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) x = max(x, __shfl_xor_sync(~0U, x, o));
@@ -333,7 +340,8 @@ __global__ void __launch_bounds__(kBestThreads) best_kernel(DrawView a) {
   cluster.sync();
   if (rank == 0 && threadIdx.x < 32) {
     best = of_warp(lane < blocks ? *cluster.map_shared_rank(&block_best, lane) : 0);
-    if (lane == 0) give(a, job, row, best == 0 ? -1 : static_cast<int>(0xFFFFFFFFU - static_cast<u32>(best)), 0, 0);
+    if (lane == 0)
+      give(a, job, row, best == 0 ? -1 : static_cast<int>(0xFFFFFFFFU - static_cast<u32>(best)), 0, 0);
   }
   cluster.sync();  // the first block has read what the others found
 }
@@ -365,14 +373,14 @@ void launch_draw(const DrawView& args, Stream stream) {
   check_cuda(cudaFuncSetAttribute(draw_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared)),
              "shared memory");
-  launch_clusters(draw_kernel, dim3(static_cast<unsigned>(args.count * blocks)), static_cast<unsigned>(blocks),
-                  dim3(kThreads), shared, stream, args);
+  launch_clusters(draw_kernel, dim3(static_cast<unsigned>(args.count * blocks)),
+                  static_cast<unsigned>(blocks), dim3(kThreads), shared, stream, args);
 }
 
 void launch_best(const DrawView& args, Stream stream) {
   const int blocks = blocks_of(args.vocab);
-  launch_clusters(best_kernel, dim3(static_cast<unsigned>(args.count * blocks)), static_cast<unsigned>(blocks),
-                  dim3(kBestThreads), 0, stream, args);
+  launch_clusters(best_kernel, dim3(static_cast<unsigned>(args.count * blocks)),
+                  static_cast<unsigned>(blocks), dim3(kBestThreads), 0, stream, args);
 }
 
 }  // namespace strata::cuda

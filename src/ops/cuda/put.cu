@@ -1,9 +1,8 @@
 // put: numbers that come as a kernel's arguments.
-#include "ops/cuda/put.h"
-
 #include <cstring>
 
 #include "ops/cuda/device/launch.cuh"
+#include "ops/cuda/put.h"
 
 namespace strata::cuda {
 namespace {
@@ -18,7 +17,8 @@ struct Put {
 template <std::size_t Bytes>
 __global__ void put_kernel(const __grid_constant__ Put<Bytes> a) {
   begin_kernel();
-  for (int i = static_cast<int>(threadIdx.x); i < a.words; i += static_cast<int>(blockDim.x)) a.to[i] = a.from[i];
+  for (int i = static_cast<int>(threadIdx.x); i < a.words; i += static_cast<int>(blockDim.x))
+    a.to[i] = a.from[i];
 }
 
 template <std::size_t Bytes>
@@ -27,7 +27,8 @@ void start(void* to, const void* from, std::size_t bytes, Stream stream) {
   a.to = static_cast<uint4*>(to);
   a.words = static_cast<int>((bytes + sizeof(uint4) - 1) / sizeof(uint4));
   std::memcpy(a.from, from, bytes);
-  std::memset(reinterpret_cast<char*>(a.from) + bytes, 0, static_cast<std::size_t>(a.words) * sizeof(uint4) - bytes);
+  std::memset(reinterpret_cast<char*>(a.from) + bytes, 0,
+              static_cast<std::size_t>(a.words) * sizeof(uint4) - bytes);
   launch(put_kernel<Bytes>, dim3(1), dim3(128), 0, stream, a);
 }
 

@@ -218,9 +218,9 @@ class Part {
     return static_cast<int>(most(found)) - 1;
   }
 
-  // The values whose keys `takes` takes, of all blocks, in few() of the first block, in no order: the key above
-  // the complement of the id, so that larger numbers are better. Their number; -1 when they are more than
-  // kThreads.
+  // The values whose keys `takes` takes, of all blocks, in few() of the first block, in no order: the key
+  // above the complement of the id, so that larger numbers are better. Their number; -1 when they are more
+  // than kThreads.
   template <typename Takes>
   __device__ int gather(Takes&& takes) {
     if (threadIdx.x == 0) shared_.listed = 0;
