@@ -78,7 +78,7 @@ class Eval(unittest.TestCase):
 
     def test_a_quantised_head_for_drafts_costs_few_of_them(self):
         """And no answer."""
-        flags = ["--limit", str(72 // EACH), "--batch", "16", "--speculate", "mtp", "--draft-tokens", "3", "--draft-head"]
+        flags = ["--limit", str(36 // EACH), "--batch", "16", "--speculate", "mtp", "--draft-tokens", "3", "--draft-head"]
         results = {head: evaluate(MODEL / "eval.jsonl", *flags, head) for head in ("same", "f8_e4m3", "q4_0")}
         rates = {head: r["accepted"] / r["drafted"] for head, r in results.items()}
         for head, result in results.items():
