@@ -36,7 +36,9 @@ TEST_P(NormProductParity, NormLinear) {
                         {1, 300, 0, 2048, DType::kBF16, true, true}, {2, 4500, 0, 1000, DType::kBF16, true, false},
                         {2, 1, 0, 8, DType::kBF16, false, false}, {3, 100, 7, 264, DType::kF8E4M3, true, true}, {4, 7000, 64, 2048, DType::kF8E4M3, true, false},
                         {4, 300, 0, 2040, DType::kBF16, true, true}, {5, 100, 7, 264, DType::kF8E4M3, true, true},
-                        {1, 100, 0, 2056, DType::kBF16, true, true}, {2, 40, 0, 37, DType::kBF16, true, false}}) {
+                        {1, 100, 0, 2056, DType::kBF16, true, true}, {2, 6400, 40, 2048, DType::kF8E4M3, true, true},
+                        {1, 16, 2300, 1032, DType::kF8E4M3, true, false}, {8, 2300, 24, 2056, DType::kF8E4M3, true, true},
+                        {2, 2300, 0, 1032, DType::kBF16, true, true}, {8, 2300, 0, 1032, DType::kBF16, true, false}, {2, 40, 0, 37, DType::kBF16, true, false}}) {
     Matrix m = random_weights(c.upper_type, {c.upper}, c.inputs, seed += 10);
     if (c.lower > 0) {
       Matrix below = random_weights(DType::kBF16, {c.lower}, c.inputs, seed + 1);
