@@ -4,22 +4,7 @@
 namespace strata::testing {
 namespace {
 
-class NormProductParity : public Parity {
- protected:
-  // Keeps the GPU busy while the next ops are enqueued, so that their kernels overlap as those of a step do.
-  void occupy(CudaOps& ops) {
-    if (busy_.data() == nullptr) busy_ = gpu().allocate(std::size_t{256} << 20);
-    const Tensor x = busy_.view(DType::kF32, {8192, 8192});
-    for (int i = 0; i < 8; ++i) ops.scale(x, 1, 0);
-  }
-  void TearDown() override {
-    busy_ = {};
-    Parity::TearDown();
-  }
-
- private:
-  Buffer busy_;
-};
+class NormProductParity : public Parity {};
 STRATA_PARITY(NormProductParity);
 
 // The norm within the product: weights of one type, or f8 ones above bf16 ones; more and fewer tiles than blocks; and sizes

@@ -49,6 +49,7 @@ class Parity : public ::testing::TestWithParam<DType> {
   }
   void TearDown() override {
     upload_.reset();
+    busy_ = {};
     buffers_.clear();
     gpu_.reset();
   }
@@ -84,6 +85,13 @@ class Parity : public ::testing::TestWithParam<DType> {
   }
   WeightPair weight(const HostMatrix& matrix) { return {cpu_->load(matrix, {}), gpu_->load(matrix, {})}; }
   Batch send(const HostBatch& host) { return upload_->send(host.batch); }
+
+  // Keeps the GPU busy while the next ops are enqueued, so that their kernels overlap as those of a step do.
+  void occupy(CudaOps& ops) {
+    if (busy_.data() == nullptr) busy_ = gpu_->allocate(std::size_t{256} << 20);
+    const Tensor x = busy_.view(DType::kF32, {8192, 8192});
+    for (int i = 0; i < 8; ++i) ops.scale(x, 1, 0);
+  }
 
   // The GPU side becomes what the CPU side is.
   void send(const Pair& p) {
@@ -122,6 +130,7 @@ class Parity : public ::testing::TestWithParam<DType> {
 
   std::deque<HostTensor> hosts_;
   std::deque<Buffer> buffers_;
+  Buffer busy_;
   std::unique_ptr<CpuOps> cpu_;
   std::unique_ptr<CudaOps> gpu_;
   std::unique_ptr<cuda::BatchUpload> upload_;

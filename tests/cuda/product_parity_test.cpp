@@ -1,4 +1,8 @@
 // Parity of linear, expert_linear, route, combine and moe.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "cuda/random_weights.h"
 
 namespace strata::testing {
@@ -349,7 +353,11 @@ TEST_P(ProductParity, Moe) {
                           {3, 8, 3, 200, 136, 0, false, true, Activation::kGeluTanh}, {8, 12, 8, 264, 48, 200, false, true, Activation::kSilu},
                           {9, 33, 5, 128, 72, 96, true, true, Activation::kClampedSwiGlu}, {16, 24, 8, 1032, 264, 8, true, true, Activation::kSilu},
                           {2, 70, 64, 64, 8, 32, true, false, Activation::kSilu}, {3, 70, 50, 64, 8, 0, true, false, Activation::kSilu},
-                          {5, 16, 2, 72, 44, 24, true, false, Activation::kSilu}, {21, 16, 4, 128, 64, 64, true, false, Activation::kSilu}}) {
+                          {5, 16, 2, 72, 44, 24, true, false, Activation::kSilu}, {21, 16, 4, 128, 64, 64, true, false, Activation::kSilu},
+                          {1, 4, 1, 1040, 520, 0, false, false, Activation::kSilu}, {2, 6, 1, 520, 1032, 8, true, true, Activation::kSilu},
+                          {4, 5, 3, 2200, 64, 1104, true, true, Activation::kSilu}, {8, 3, 2, 5128, 16, 24, true, false, Activation::kSilu},
+                          {8, 10, 8, 136, 712, 0, false, true, Activation::kSilu}, {6, 40, 8, 512, 256, 128, false, false, Activation::kSilu},
+                          {7, 64, 9, 1024, 24, 512, true, false, Activation::kSilu}}) {
       seed += 30;
       const auto matrix = [&](int outputs, int inputs, unsigned at, int experts) {
         return random_weights(dtype, std::vector<int>(static_cast<std::size_t>(std::max(experts, 1)), outputs), inputs, at, experts);
@@ -360,21 +368,33 @@ TEST_P(ProductParity, Moe) {
       const Pair logits = both(random_tensor({c.rows, c.experts + 1}, seed + 4), DType::kF32), x = activations({c.rows, c.width}, seed + 5),
                  out = poisoned({c.rows, c.width + 8}), bin = vector(c.experts * 2 * c.hidden, seed + 6), bdown = vector(c.experts * c.width, seed + 7),
                  bshared_in = vector(2 * c.shared + 1, seed + 8), bshared_down = vector(c.width, seed + 9);
-      const auto run = [&](Ops& ops, auto side) {
+      const auto run = [&](Ops& ops, auto side, const Pair& to, int row, int count) {
         const auto vector_of = [&](const Pair& p, std::int64_t n) { return c.bias ? side(p).reshape({1, side(p).elements()}).columns(0, n) : Tensor(); };
-        MoeArgs args{.out = side(out).columns(0, c.width), .x = side(x), .route = {.logits = side(logits).columns(0, c.experts)}, .k = c.k,
+        const auto rows_of = [&](const Pair& p) { return side(p).rows_from(row, count); };
+        MoeArgs args{.out = rows_of(to).columns(0, c.width), .x = rows_of(x), .route = {.logits = rows_of(logits).columns(0, c.experts)}, .k = c.k,
                      .in = &side(win), .down = &side(wdown), .in_bias = vector_of(bin, c.experts * 2 * c.hidden),
                      .down_bias = vector_of(bdown, c.experts * c.width), .activation = c.activation, .limit = 1};
         if (c.shared > 0) {
           args.shared_in = &side(wshared_in), args.shared_down = &side(wshared_down);
           args.shared_in_bias = vector_of(bshared_in, 2 * c.shared), args.shared_down_bias = vector_of(bshared_down, c.width);
-          if (c.gate) args.shared_gate = side(logits).columns(c.experts, 1);
+          if (c.gate) args.shared_gate = rows_of(logits).columns(c.experts, 1);
         }
         ops.moe(args);
       };
-      run(cpu(), [](const auto& p) -> const auto& { return p.cpu; });
-      run(gpu(), [](const auto& p) -> const auto& { return p.gpu; });
-      EXPECT_LT(distance(out), 2 * tolerance()) << name(dtype) << " " << c.rows << " of " << c.experts << ", " << c.width << " x " << c.hidden;
+      const auto on_cpu = [](const auto& p) -> const auto& { return p.cpu; };
+      const auto on_gpu = [](const auto& p) -> const auto& { return p.gpu; };
+      run(cpu(), on_cpu, out, 0, c.rows);
+      occupy(gpu());
+      run(gpu(), on_gpu, out, 0, c.rows);
+      const std::string what = fmt::format("{} {} of {}, {} x {}", name(dtype), c.rows, c.experts, c.width, c.hidden);
+      EXPECT_LT(distance(out), 2 * tolerance()) << what;
+      if (!bf16() || c.rows > 8 || c.rows * c.k > 64 || c.hidden % 8 != 0) continue;
+      const Pair alone = poisoned({c.rows, c.width + 8});  // few rows: each as if it were alone
+      occupy(gpu());
+      for (int r = 0; r < c.rows; ++r) run(gpu(), on_gpu, alone, r, 1);
+      std::vector<float> got[2] = {fetch(out.gpu), fetch(alone.gpu)};
+      for (auto& values : got) std::replace_if(values.begin(), values.end(), [](float v) { return std::isnan(v); }, -12345.0F);
+      EXPECT_EQ(got[0], got[1]) << what;
     }
   }
 }
