@@ -11,7 +11,7 @@ constexpr int kKept = 8;        // groups of 16 columns a lane keeps
 constexpr int kTurn = 32 * 16;  // columns of a warp at a time
 
 struct Sixteen {
-  uint4 half[2];
+  std::uint32_t pair[8];
 };
 
 __device__ __forceinline__ Sixteen load_sixteen(const __nv_bfloat16* row, int column, int columns) {
@@ -19,7 +19,9 @@ __device__ __forceinline__ Sixteen load_sixteen(const __nv_bfloat16* row, int co
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int c = column + half * 8;
-    s.half[half] = c < columns ? *reinterpret_cast<const uint4*>(row + c) : make_uint4(0, 0, 0, 0);
+    const uint4 q = c < columns ? *reinterpret_cast<const uint4*>(row + c) : make_uint4(0, 0, 0, 0);
+    s.pair[4 * half] = q.x, s.pair[4 * half + 1] = q.y, s.pair[4 * half + 2] = q.z,
+               s.pair[4 * half + 3] = q.w;
   }
   return s;
 }
@@ -35,10 +37,7 @@ __global__ void __launch_bounds__(256) quantise_kernel(QuantiseArgs a) {
   __nv_bfloat162 largest = __float2bfloat162_rn(0);
   const auto measure = [&](const Sixteen& s) {
 #pragma unroll
-    for (const uint4& q : s.half) {
-      take_largest(largest, q.x), take_largest(largest, q.y);
-      take_largest(largest, q.z), take_largest(largest, q.w);
-    }
+    for (int i = 0; i < 8; ++i) take_largest(largest, s.pair[i]);
   };
 #pragma unroll
   for (int j = 0; j < kKept; ++j) {
@@ -55,11 +54,18 @@ __global__ void __launch_bounds__(256) quantise_kernel(QuantiseArgs a) {
   std::uint8_t* to = a.planes + row * Planes * a.padded;
   const auto give = [&](int column, const Sixteen& s) {
     if (column >= a.padded) return;
-    uint4 word[Planes];
-    split_sixteen(s.half, scale.inverse, word);
+    std::uint32_t word[Planes][4] = {};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      std::uint32_t q[Planes];
+      split(s.pair[i], scale.inverse, q);
+#pragma unroll
+      for (int plane = 0; plane < Planes; ++plane) word[plane][i % 4] |= q[plane] << i / 4 * 16;  // in the order of f8_weight_place
+    }
 #pragma unroll
     for (int plane = 0; plane < Planes; ++plane) {
-      *reinterpret_cast<uint4*>(to + (column / 128 * Planes + plane) * 128 + column % 128) = word[plane];
+      *reinterpret_cast<uint4*>(to + (column / 128 * Planes + plane) * 128 + column % 128) =
+          make_uint4(word[plane][0], word[plane][1], word[plane][2], word[plane][3]);
     }
   };
 #pragma unroll

@@ -206,48 +206,6 @@ __device__ __forceinline__ void multiply_plain(float (&sum)[RT][MT][4], const St
   }
 }
 
-// multiply() of f8 by rows of x in two planes (planes.cuh, laid out as there), of which the lane's pointers are
-// rows g (null: zeros), on the f8 tensor cores and without the rows' scales.
-template <int RT, int MT>
-__device__ __forceinline__ void multiply_planes(float (&sum)[RT][MT][4],
-                                                const StreamChunk<kElemF8> (&chunk)[RT],
-                                                const std::uint8_t* const (&x)[MT], int k0,
-                                                float factor = 1) {
-  float part[RT][MT][4] = {};
-#pragma unroll
-  for (int p = 0; p < 2; ++p) {
-    const int at = k0 / 128 * 256 + p * 64 + static_cast<int>(threadIdx.x % 4) * 16;
-#pragma unroll
-    for (int m = 0; m < MT; ++m) {
-      uint4 plane[2] = {};
-      if (x[m] != nullptr) {
-        plane[0] = *reinterpret_cast<const uint4*>(x[m] + at);
-        plane[1] = *reinterpret_cast<const uint4*>(x[m] + at + 128);
-      }
-#pragma unroll
-      for (int r = 0; r < RT; ++r) {
-        const uint4 &above = chunk[r].w[0][p], &below = chunk[r].w[1][p];
-#pragma unroll
-        for (const uint4& q : plane) {
-          mma_f8(part[r][m], above.x, below.x, above.y, below.y, q.x, q.y);
-          mma_f8(part[r][m], above.z, below.z, above.w, below.w, q.z, q.w);
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < RT; ++r) {
-    const float above = factor * chunk[r].scale[0], below = factor * chunk[r].scale[1];
-#pragma unroll
-    for (int m = 0; m < MT; ++m) {
-      sum[r][m][0] += above * part[r][m][0];
-      sum[r][m][1] += above * part[r][m][1];
-      sum[r][m][2] += below * part[r][m][2];
-      sum[r][m][3] += below * part[r][m][3];
-    }
-  }
-}
-
 // multiply() of 4-bit codes. Integers: each group's products are summed apart, times its scale in f32; its
 // minimum times the sum of x, which is one more product, with ones. kElemFp4: scales are in the pairs,
 // exactly, but not the factors of the rows: only where Weighted are those in the sum.
