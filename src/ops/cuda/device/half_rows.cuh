@@ -56,15 +56,13 @@ struct HalfRows {
   // rows.
   __device__ __forceinline__ void multiply(float (&sum)[4], const StreamChunk<kElemF8>& chunk, int k0) const {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const std::uint8_t* row = data + g * pitch(blocks) + k0 * 2 + t * 32;
+    // Instead of rows beyond the last, whose sums are of no use, it again.
+    const std::uint8_t* row = data + min(g, rows - 1) * pitch(blocks) + k0 * 2 + t * 32;
     float part[4] = {};
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
-      uint4 x[2] = {};
-      if (g < rows) {
-        x[0] = *reinterpret_cast<const uint4*>(row + p * 128);
-        x[1] = *reinterpret_cast<const uint4*>(row + p * 128 + 16);
-      }
+      const uint4 x[2] = {*reinterpret_cast<const uint4*>(row + p * 128),
+                          *reinterpret_cast<const uint4*>(row + p * 128 + 16)};
       const std::uint32_t low[4] = {x[0].x, x[0].y, x[0].z, x[0].w},
                           high[4] = {x[1].x, x[1].y, x[1].z, x[1].w};
       const uint4 &above = chunk.w[0][p], &below = chunk.w[1][p];
