@@ -1,18 +1,47 @@
 // Kernels of linear and expert_linear for few rows: every weight is read once (stream_tile.cuh). The warps of
 // a block take chunks of k in turn and add up at the end, in a fixed order. A block goes through tiles of
 // outputs and has the next chunks under way while it multiplies; the first are asked for before the kernel
-// waits for the one before.
+// waits for the one before. Up to eight rows that meet f8 weights are kept in shared memory as f16
+// (half_rows.cuh) where they fit.
 #pragma once
 
 #include <algorithm>
 
 #include "ops/cuda/device/expert_tiles.cuh"
+#include "ops/cuda/device/half_rows.cuh"
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
 #include "ops/cuda/device/stream_tile.cuh"
 #include "ops/cuda/linear.h"
 
 namespace strata::cuda {
+
+extern __shared__ __align__(16) std::uint8_t stream_shared[];  // HalfRows, or nothing
+
+// Most that they may take: three blocks of a processor have room for that and their sums.
+constexpr int kMostHalfRows = 68 * 1024;
+
+// By all threads of a block: all of `rows` from x.
+__device__ __forceinline__ void stage_half_rows(const HalfRows& rows, const Rows& x, int inputs) {
+  constexpr int kUnder = 4;  // loads that are under way
+  const int each = rows.blocks * (kHalfBlock / 8), all = rows.rows * each;
+  for (int first = static_cast<int>(threadIdx.x); first < all;
+       first += kUnder * static_cast<int>(blockDim.x)) {
+    uint4 piece[kUnder];
+#pragma unroll
+    for (int j = 0; j < kUnder; ++j) {
+      const int unit = first + j * static_cast<int>(blockDim.x), row = unit / each;
+      piece[j] = load_x(unit < all ? static_cast<const __nv_bfloat16*>(x.data) + row * x.stride : nullptr,
+                        (unit - row * each) * 8, inputs);
+    }
+#pragma unroll
+    for (int j = 0; j < kUnder; ++j) {
+      const int unit = first + j * static_cast<int>(blockDim.x), row = unit / each;
+      if (unit < all) rows.put(row, (unit - row * each) * 8, piece[j]);
+    }
+  }
+  __syncthreads();
+}
 
 // MT groups of 8 rows of x, RT tiles of 16 rows of w (Glu: one of gate rows, one of up rows); a warp has
 // `Together` chunks of k under way.
@@ -67,6 +96,21 @@ struct StreamProduct {
                           : static_cast<const __nv_bfloat16*>(a.x.data) +
                                 (a.order == nullptr ? entry : a.order[entry] / a.divisor) * a.x.stride;
     }
+    go(expert, n0, step, i, end, parts, [&](int c, int k) { multiply(sum, chunk[c], x, k, inputs); });
+  }
+  // The same for all rows, which `x` has.
+  __device__ __forceinline__ void run(int n0, int step, const HalfRows& x, Parts& parts) {
+    static_assert(E == kElemF8 && MT == 1);
+    go(0, n0, step, 0, x.rows, parts, [&](int c, int k) {
+#pragma unroll
+      for (int r = 0; r < RT; ++r) x.multiply(sum[r][0], chunk[c][r], k);
+    });
+  }
+
+  // add(c, k): chunk c, which is of inputs from k, is added to the sums.
+  template <typename Add>
+  __device__ __forceinline__ void go(int expert, int n0, int step, std::int64_t i, std::int64_t end,
+                                     Parts& parts, Add add) {
     for (; n0 < outputs; n0 += step) {
 #pragma unroll
       for (int r = 0; r < RT; ++r)
@@ -80,7 +124,7 @@ struct StreamProduct {
 #pragma unroll
         for (int c = 0; c < Together; ++c) {
           const int k = k0 + c * kTurn + warp * Chunk::kInputs;
-          if (k < inputs) multiply(sum, chunk[c], x, k, inputs);
+          if (k < inputs) add(c, k);
           if (more) load(c, last ? 0 : k0 + Together * kTurn);
         }
       }
@@ -129,16 +173,25 @@ constexpr int blocks_each(int mt, int rt, int elem, int warps) {
   return warps > 8 ? 1 : mt == 1 && elem != kElemBF16 && !(rt == 2 && is_four_bit(elem)) ? 3 : 2;
 }
 
-template <int MT, int RT, int E, bool Glu, int Warps>
+// Half: rows in shared memory, not of experts.
+template <int MT, int RT, int E, bool Glu, int Warps, bool Half>
 __global__ void __launch_bounds__(Warps * 32, blocks_each(MT, RT, E, Warps)) stream_kernel(LinearArgs a) {
   using S = StreamProduct<MT, RT, E, Glu, Warps>;
   __shared__ typename S::Parts parts;
   S stream(a);
   const int n0 = static_cast<int>(blockIdx.x) * S::kOutputs;
+  const int step = static_cast<int>(gridDim.x) * S::kOutputs;
+  if constexpr (Half) {
+    stream.begin(0, n0);
+    const HalfRows x(stream_shared, static_cast<int>(a.rows), stream.inputs);
+    begin_kernel();
+    stage_half_rows(x, a.x, stream.inputs);
+    return stream.run(n0, step, x, parts);
+  }
   if (a.order == nullptr) {
     stream.begin(0, n0);
     begin_kernel();
-    return stream.run(0, n0, static_cast<int>(gridDim.x) * S::kOutputs, 0, a.rows, parts);
+    return stream.run(0, n0, step, 0, a.rows, parts);
   }
   begin_kernel();
   const int expert = nth_active_expert(a.first, a.w.experts, static_cast<int>(blockIdx.y));
@@ -152,7 +205,7 @@ __global__ void __launch_bounds__(Warps * 32, blocks_each(MT, RT, E, Warps)) str
 
 // Two matrices of the same rows of x, one of E and one bf16: blocks from `blocks` on are the second's, a tile
 // each.
-template <int MT, int E>
+template <int MT, int E, bool Half>
 __global__ void __launch_bounds__(256, MT == 1 ? 3 : 2)
     pair_kernel(LinearArgs narrow, LinearArgs bf16, int blocks) {
   using First = StreamProduct<MT, 1, E, false, 8>;
@@ -162,9 +215,17 @@ __global__ void __launch_bounds__(256, MT == 1 ? 3 : 2)
   const int block = static_cast<int>(blockIdx.x);
   if (block < blocks) {
     First stream(narrow);
-    stream.begin(0, block * First::kOutputs);
-    begin_kernel();
-    stream.run(0, block * First::kOutputs, blocks * First::kOutputs, 0, narrow.rows, parts);
+    const int n0 = block * First::kOutputs, step = blocks * First::kOutputs;
+    stream.begin(0, n0);
+    if constexpr (Half) {
+      const HalfRows x(stream_shared, static_cast<int>(narrow.rows), stream.inputs);
+      begin_kernel();
+      stage_half_rows(x, narrow.x, stream.inputs);
+      stream.run(n0, step, x, parts);
+    } else {
+      begin_kernel();
+      stream.run(0, n0, step, 0, narrow.rows, parts);
+    }
   } else {
     Second stream(bf16);
     const int n0 = (block - blocks) * Second::kOutputs;
@@ -178,14 +239,33 @@ inline int tiles_of(const LinearArgs& a, int outputs) {
   return static_cast<int>(ceil_div(a.glu.outputs > 0 ? a.glu.outputs : a.w.outputs, std::int64_t{outputs}));
 }
 
+// Bytes of at most 8 rows as HalfRows; 0 where there are none, or they are too long.
+inline std::size_t half_rows_bytes(const LinearArgs& a) {
+  const int bytes = HalfRows::bytes(static_cast<int>(a.rows), a.w.inputs);
+  return a.rows > 0 && bytes <= kMostHalfRows ? static_cast<std::size_t>(bytes) : 0;
+}
+template <auto Kernel, typename... Args>
+void launch_half(unsigned blocks, unsigned threads, std::size_t bytes, Stream stream, const Args&... args) {
+  static const bool sized = [] {
+    check_cuda(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostHalfRows),
+               "shared memory");
+    return true;
+  }();
+  (void)sized;
+  launch(Kernel, blocks, threads, bytes, stream, args...);
+}
+
 template <int MT, int RT, int E, bool Glu, int Warps = 8>
 void start_stream(const LinearArgs& a, Stream stream) {
-  constexpr auto kernel = stream_kernel<MT, RT, E, Glu, Warps>;
+  constexpr auto kernel = stream_kernel<MT, RT, E, Glu, Warps, false>;
   const int tiles = tiles_of(a, Glu ? 16 : 16 * RT);
   if (a.order == nullptr) {
-    launch(kernel, static_cast<unsigned>(std::min(tiles, a.processors * blocks_each(MT, RT, E, Warps))),
-           Warps * 32, 0, stream, a);
-    return;
+    const auto blocks = static_cast<unsigned>(std::min(tiles, a.processors * blocks_each(MT, RT, E, Warps)));
+    if constexpr (E == kElemF8 && MT == 1) {
+      if (const std::size_t bytes = half_rows_bytes(a); bytes > 0)
+        return launch_half<stream_kernel<MT, RT, E, Glu, Warps, true>>(blocks, Warps * 32, bytes, stream, a);
+    }
+    return launch(kernel, blocks, Warps * 32, 0, stream, a);
   }
   launch(
       kernel,
@@ -221,7 +301,12 @@ void start_pair(const LinearArgs& narrow, const LinearArgs& bf16, Stream stream)
   const int second = tiles_of(bf16, 16);
   const int blocks =
       std::min(tiles_of(narrow, 16), std::max(1, narrow.processors * (MT == 1 ? 3 : 2) - second));
-  launch(pair_kernel<MT, E>, static_cast<unsigned>(blocks + second), 256, 0, stream, narrow, bf16, blocks);
+  const auto both = static_cast<unsigned>(blocks + second);
+  if constexpr (E == kElemF8 && MT == 1) {
+    if (const std::size_t bytes = half_rows_bytes(narrow); bytes > 0)
+      return launch_half<pair_kernel<MT, E, true>>(both, 256, bytes, stream, narrow, bf16, blocks);
+  }
+  launch(pair_kernel<MT, E, false>, both, 256, 0, stream, narrow, bf16, blocks);
 }
 template <int E>
 void launch_pair(const LinearArgs& narrow, const LinearArgs& bf16, Stream stream) {
