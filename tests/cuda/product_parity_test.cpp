@@ -357,7 +357,10 @@ TEST_P(ProductParity, Moe) {
                           {1, 4, 1, 1040, 520, 0, false, false, Activation::kSilu}, {2, 6, 1, 520, 1032, 8, true, true, Activation::kSilu},
                           {4, 5, 3, 2200, 64, 1104, true, true, Activation::kSilu}, {8, 3, 2, 5128, 16, 24, true, false, Activation::kSilu},
                           {8, 10, 8, 136, 712, 0, false, true, Activation::kSilu}, {6, 40, 8, 512, 256, 128, false, false, Activation::kSilu},
-                          {7, 64, 9, 1024, 24, 512, true, false, Activation::kSilu}}) {
+                          {7, 64, 9, 1024, 24, 512, true, false, Activation::kSilu},
+                          {4, 10, 1, 136, 24, 0, false, true, Activation::kSilu},
+                          {8, 3, 2, 328, 72, 136, true, true, Activation::kSilu}, {7, 9, 8, 96, 520, 512, true, false, Activation::kSilu},
+                          {1, 64, 60, 64, 136, 8, true, true, Activation::kSilu}, {8, 2, 1, 8328, 8, 8, true, false, Activation::kSilu}}) {
       seed += 30;
       const auto matrix = [&](int outputs, int inputs, unsigned at, int experts) {
         return random_weights(dtype, std::vector<int>(static_cast<std::size_t>(std::max(experts, 1)), outputs), inputs, at, experts);
@@ -396,6 +399,47 @@ TEST_P(ProductParity, Moe) {
       for (auto& values : got) std::replace_if(values.begin(), values.end(), [](float v) { return std::isnan(v); }, -12345.0F);
       EXPECT_EQ(got[0], got[1]) << what;
     }
+  }
+}
+
+// Rows of any size in the mixture, each by itself: a row of zeros, tiny and huge ones, one with an infinity.
+TEST_P(ProductParity, MoeRowsOfAnySize) {
+  if (!bf16()) GTEST_SKIP() << "f32 activations are never f16";
+  constexpr int kRows = 6, kExperts = 5, kChosen = 2, kWidth = 200, kHidden = 136, kShared = 24, kInfinite = 5;
+  const auto matrix = [&](int outputs, int inputs, unsigned at, int experts) {
+    return random_weights(DType::kF8E4M3, std::vector<int>(static_cast<std::size_t>(std::max(experts, 1)), outputs), inputs, at, experts);
+  };
+  const Matrix in = matrix(2 * kHidden, kWidth, 8001, kExperts), down = matrix(kWidth, kHidden, 8002, kExperts),
+               shared_in = matrix(2 * kShared, kWidth, 8003, 0), shared_down = matrix(kWidth, kShared, 8004, 0);
+  const WeightPair win = weight(in.matrix), wdown = weight(down.matrix), wshared_in = weight(shared_in.matrix), wshared_down = weight(shared_down.matrix);
+  HostTensor values = random_tensor({kRows, kWidth}, 8005);
+  for (int r = 0; r < kRows; ++r) {
+    constexpr float kFactor[kRows] = {1, 0, 1e-6F, 1e8F, 1, 1};
+    float* row = values.view().row<float>(r);
+    for (int k = 0; k < kWidth; ++k) row[k] *= kFactor[r];
+    if (r == 4) row[3] = 1e4F;
+  }
+  values.view().row<float>(kInfinite)[kWidth - 1] = INFINITY;
+  const Pair logits = both(random_tensor({kRows, kExperts}, 8006), DType::kF32), x = both(std::move(values), DType::kBF16), out = poisoned({kRows, kWidth});
+  const auto run = [&](Ops& ops, auto side) {
+    ops.moe({.out = side(out), .x = side(x), .route = {.logits = side(logits)}, .k = kChosen, .in = &side(win), .down = &side(wdown),
+             .shared_in = &side(wshared_in), .shared_down = &side(wshared_down), .activation = Activation::kSilu});
+  };
+  run(cpu(), [](const auto& p) -> const auto& { return p.cpu; });
+  run(gpu(), [](const auto& p) -> const auto& { return p.gpu; });
+  const std::vector<float> got = fetch(out.gpu);
+  for (int r = 0; r < kRows; ++r) {
+    double error = 0, norm = 0;
+    for (int n = 0; n < kWidth; ++n) {
+      const double value = got[static_cast<std::size_t>(r * kWidth + n)], want = out.cpu.row<float>(r)[n];
+      if (r == kInfinite) {
+        EXPECT_FALSE(std::isfinite(value)) << n;
+        continue;
+      }
+      error += (value - want) * (value - want);
+      norm += want * want;
+    }
+    EXPECT_LE(std::sqrt(error), 2 * tolerance() * std::sqrt(norm)) << r;
   }
 }
 

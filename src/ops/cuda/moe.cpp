@@ -17,6 +17,11 @@ bool suits_few(const MoeArgs& a, std::int64_t rows) {
   if (a.x.dtype() != DType::kBF16 || a.out.dtype() != DType::kBF16 ||
       (type != DType::kBF16 && type != DType::kF8E4M3 && !cuda::is_four_bit_type(type)))
     return false;
+  if (type == DType::kF8E4M3 &&
+      (cuda::moe_blocks(rows, a.x.row_size()) > cuda::kMoeBlocks ||
+       cuda::moe_blocks(a.k, a.down->inputs(), a.shared_in != nullptr ? a.shared_down->inputs() : 0) >
+           cuda::kMoeBlocks))
+    return false;
   const auto suits = [&](const Weight& w) { return w.parts.empty() && w.dtype == type; };
   // Rows of hidden must be of 16-byte pieces, those of x are looked at below.
   const auto both = [&](const Weight& in, const Weight& down) {

@@ -7,6 +7,14 @@ namespace strata::cuda {
 
 constexpr int kMoeRows = 8, kMoeEntries = 64;  // at most; beyond it tiles of the tensor cores are quicker
 
+// With f8 weights all rows of x, and all of hidden that a row of out needs, are in shared memory in blocks of
+// 128 inputs: so many at most.
+constexpr int kMoeBlock = 128, kMoeBlocks = 512;
+constexpr std::int64_t moe_blocks(std::int64_t rows, std::int64_t inputs, std::int64_t shared_inputs = 0) {
+  const auto blocks = [](std::int64_t n) { return (n + kMoeBlock - 1) / kMoeBlock; };
+  return rows * blocks(inputs) + blocks(shared_inputs);
+}
+
 // See MoeArgs of ops/ops.h. bf16 x, hidden and shared_hidden with rows of 16-byte pieces; weights all of
 // one type: bf16, f8 or one of 4 bits.
 struct MoeView {

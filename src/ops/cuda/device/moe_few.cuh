@@ -1,13 +1,13 @@
 // Kernels of moe for few rows, after the choice: gate and up products with the GLU of every chosen expert and
 // of the shared one in one launch, down products with the weighted sum in another. Weights are streamed as in
-// stream_product.cuh.
+// stream_product.cuh. With f8 weights, x and hidden are in shared memory as f16 (half_rows.cuh).
 #pragma once
 
 #include <algorithm>
 
+#include "ops/cuda/device/half_rows.cuh"
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
-#include "ops/cuda/device/stream_tile.cuh"
 #include "ops/cuda/moe.h"
 
 namespace strata::cuda {
@@ -16,17 +16,34 @@ constexpr int kInWarps = 8, kInOutputs = 8;  // a tile of 16: gate rows, then up
 constexpr int kDownWarps = 12, kDownOutputs = 16;
 constexpr int moe_blocks_each(int elem) { return elem == kElemBF16 ? 2 : 3; }  // of in_kernel on a processor
 static_assert(kMoeRows == 8);                                                  // the columns of one product
-constexpr int kMostStaged = 64 * 1024;  // bytes of activations in shared memory
+constexpr int kMostStaged = 64 * 1024;  // bytes of activations in shared memory, bf16 as they are
+static_assert(kMoeBlock == kHalfBlock);
+constexpr int kMostHalf = 200 * 1024;  // the same of f16
+constexpr int down_bytes(std::int64_t blocks) {
+  return HalfRows::bytes(1, blocks * kHalfBlock) + static_cast<int>(blocks) * 64;
+}
+static_assert(HalfRows::bytes(kMoeRows, kMoeBlocks / kMoeRows * kHalfBlock) <= kMostHalf &&
+              HalfRows::bytes(1, kHalfBlock* kMoeBlocks) <= kMostHalf && down_bytes(kMoeBlocks) <= kMostHalf);
 
 extern __shared__ __align__(16) std::uint8_t moe_shared[];
 
+// A float from global to shared memory, without a register that waits for it.
+__device__ __forceinline__ void copy_later(float* to, const float* from) {
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from)
+      : "memory");
+}
+__device__ __forceinline__ void copied() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // The blocks (., y) of entry y (of the shared expert: the first) serve all rows that chose its expert, if no
 // earlier entry has the same; column r of a product is row r of x. A block goes through tiles of outputs,
-// `staged`: with x in shared memory.
+// `staged`: with x in shared memory (f8: always).
 template <int E>
 __global__ void __launch_bounds__(kInWarps * 32, moe_blocks_each(E)) in_kernel(MoeView a, bool staged) {
   using C = StreamChunk<E>;
   constexpr int kTogether = E == kElemBF16 ? 4 : 2, kTurn = kInWarps * C::kInputs, kNobody = -1;
+  constexpr bool kHalf = E == kElemF8;
   __shared__ float parts[kInWarps][kMoeRows][20];
   __shared__ int rows_out[kMoeRows];  // row of hidden that takes column r
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -73,11 +90,20 @@ __global__ void __launch_bounds__(kInWarps * 32, moe_blocks_each(E)) in_kernel(M
     begin();
   }
   __syncthreads();
-  const int pitch = staged_pitch(inputs, E == kElemF8);
+  const int pitch = staged_pitch(inputs, false);
+  const HalfRows half(moe_shared, a.route.rows, inputs);
   const auto* all_x = static_cast<const __nv_bfloat16*>(a.x.data);
-  if (staged) {
+  if (kHalf || staged) {
     for (int r = 0; r < a.route.rows; ++r) {
-      if (rows_out[r] != kNobody) stage_row(moe_shared + r * pitch, all_x + r * a.x.stride, inputs);
+      if (rows_out[r] == kNobody) continue;  // what its column adds up nobody reads
+      const __nv_bfloat16* from = all_x + r * a.x.stride;
+      if constexpr (kHalf) {
+        for (int at = static_cast<int>(threadIdx.x) * 8; at < half.blocks * kHalfBlock;
+             at += kInWarps * 32 * 8)
+          half.put(r, at, load_x(from, at, inputs));
+      } else {
+        stage_row(moe_shared + r * pitch, from, inputs);
+      }
     }
     __syncthreads();
   }
@@ -96,7 +122,13 @@ __global__ void __launch_bounds__(kInWarps * 32, moe_blocks_each(E)) in_kernel(M
 #pragma unroll
       for (int c = 0; c < kTogether; ++c) {
         const int at = k0 + c * kTurn + warp * C::kInputs;
-        if (at < inputs) multiply(sum, chunk[c], x, at, inputs);
+        if (at < inputs) {
+          if constexpr (kHalf) {
+            half.multiply(sum[0][0], chunk[c][0], at);
+          } else {
+            multiply(sum, chunk[c], x, at, inputs);
+          }
+        }
         if (more) load(c, last ? 0 : k0 + kTogether * kTurn);
       }
     }
@@ -129,6 +161,7 @@ template <int E>
 __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, bool staged) {
   using C = StreamChunk<E>;
   constexpr int kTogether = 3;
+  constexpr bool kHalf = E == kElemF8;
   __shared__ float parts[kDownWarps][kDownOutputs];
   __shared__ float weights[kMoeEntries + 1];  // of the k experts, and of the shared one
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -141,21 +174,32 @@ __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, boo
   const int above = min(n0 + g, outputs - 1), below = min(n0 + g + 8, outputs - 1);
   const int* experts = a.route.expert + row * k;
   C chunk[kTogether][1];
-  const auto load = [&](C& to, int i) {
+  const HalfRows half(moe_shared, 1, chunks * kHalfBlock);  // f8: a block for each chunk,
+  float* const scales = half.undo(chunks);                  // and after them the scales of its 16 rows
+  const auto expert_of = [&](int i) { return i < routed ? experts[i / each] : 0; };
+  const auto load = [&](C& to, int i, int expert) {
     if (i >= chunks) return;
-    StreamRows<E> rows;
-    if (i >= routed) {
-      rows = StreamRows<E>(a.shared_down, above, below);
-      to.load(rows, (i - routed) * C::kInputs, shared_inputs);
+    const bool own = i < routed;
+    const int base = expert * outputs, at = own ? i % each * C::kInputs : (i - routed) * C::kInputs,
+              end = own ? inputs : shared_inputs;
+    const StreamRows<E> rows(own ? a.down : a.shared_down, base + above, base + below);
+    if constexpr (kHalf) {
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        const int from = at + p % 2 * 64 + t * 16;
+        to.w[p / 2][p % 2] = from < end ? stream_load(rows.w[p / 2] + from) : make_uint4(0, 0, 0, 0);
+      }
+      if (t < 2) copy_later(scales + i * 16 + t * 8 + g, (t == 0 ? rows.scale[0] : rows.scale[1]) + at / 128);
     } else {
-      const int base = experts[i / each] * outputs;
-      rows = StreamRows<E>(a.down, base + above, base + below);
-      to.load(rows, i % each * C::kInputs, inputs);
+      to.load(rows, at, end);
     }
     if constexpr (is_four_bit(E)) to.load_factor(rows);
   };
+  int first_expert[kTogether];  // asked for together
 #pragma unroll
-  for (int c = 0; c < kTogether; ++c) load(chunk[c][0], warp + c * kDownWarps);
+  for (int c = 0; c < kTogether; ++c) first_expert[c] = expert_of(warp + c * kDownWarps);
+#pragma unroll
+  for (int c = 0; c < kTogether; ++c) load(chunk[c][0], warp + c * kDownWarps, first_expert[c]);
   for (int j = static_cast<int>(threadIdx.x); j <= k; j += kDownWarps * 32) {
     weights[j] = j < k ? a.route.weight[row * k + j]
                  : a.shared_gate.data == nullptr
@@ -167,7 +211,25 @@ __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, boo
       static_cast<const __nv_bfloat16*>(a.hidden.data) + row * k * a.hidden.stride;  // contiguous
   const auto* shared_hidden =
       static_cast<const __nv_bfloat16*>(a.shared_hidden.data) + row * a.shared_hidden.stride;
-  if (staged) {
+  if constexpr (kHalf) {
+    static_assert(C::kInputs == kHalfBlock);
+    constexpr int kThreads = kDownWarps * 32, kAtOnce = 2;
+    for (int first = static_cast<int>(threadIdx.x); first < chunks * 16; first += kAtOnce * kThreads) {
+      uint4 piece[kAtOnce];
+#pragma unroll
+      for (int p = 0; p < kAtOnce; ++p) {
+        const int unit = first + p * kThreads, j = min(unit / 16 / each, k),
+                  at = (unit / 16 - j * each) * kHalfBlock + unit % 16 * 8;
+        const bool own = j < k;
+        piece[p] = load_x(own ? hidden + j * inputs : shared_hidden, at, own ? inputs : shared_inputs);
+      }
+#pragma unroll
+      for (int p = 0; p < kAtOnce; ++p) {
+        const int unit = first + p * kThreads;
+        if (unit < chunks * 16) half.put(0, unit * 8, piece[p]);
+      }
+    }
+  } else if (staged) {
     auto* to = reinterpret_cast<__nv_bfloat16*>(moe_shared);
     stage_row(moe_shared, hidden, k * inputs);
     stage_row(moe_shared + k * inputs * sizeof(*to), shared_hidden, shared_inputs);
@@ -177,15 +239,26 @@ __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, boo
   __syncthreads();
   float sum[1][1][4] = {};
   for (int i0 = warp; i0 < chunks; i0 += kTogether * kDownWarps) {
+    if constexpr (kHalf) {
+      copied();  // by this warp for itself
+      __syncwarp();
+    }
 #pragma unroll
     for (int c = 0; c < kTogether; ++c) {
       const int i = i0 + c * kDownWarps, j = min(i / each, k);
       if (i < chunks) {
-        const __nv_bfloat16* const x[1] = {g != 0 ? nullptr : j < k ? hidden + j * inputs : shared_hidden};
-        multiply<1, 1, E, true>(sum, chunk[c], x, (i - j * each) * C::kInputs, j < k ? inputs : shared_inputs,
-                                weights[j]);
+        if constexpr (kHalf) {
+          chunk[c][0].scale[0] = weights[j] * scales[i * 16 + g];
+          chunk[c][0].scale[1] = weights[j] * scales[i * 16 + g + 8];
+          half.multiply(sum[0][0], chunk[c][0], i * kHalfBlock);
+        } else {
+          const __nv_bfloat16* const x[1] = {g != 0 ? nullptr : j < k ? hidden + j * inputs : shared_hidden};
+          multiply<1, 1, E, true>(sum, chunk[c], x, (i - j * each) * C::kInputs,
+                                  j < k ? inputs : shared_inputs, weights[j]);
+        }
       }
-      load(chunk[c][0], i + kTogether * kDownWarps);
+      const int next = i + kTogether * kDownWarps;
+      if (next < chunks) load(chunk[c][0], next, expert_of(next));
     }
   }
   if (t == 0) {
@@ -204,33 +277,40 @@ __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, boo
   store(a.out, row, n, all);
 }
 
-template <auto Kernel>
+// With `bytes` of activations in shared memory, where these are no more than Most.
+template <auto Kernel, int Most>
 void launch_staged(dim3 grid, int threads, std::int64_t bytes, const MoeView& a, Stream stream) {
   static const bool sized = [] {
-    check_cuda(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostStaged),
+    check_cuda(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Most),
                "shared memory");
     return true;
   }();
   (void)sized;
-  const bool staged = bytes <= kMostStaged;
+  const bool staged = bytes <= Most;
   launch(Kernel, grid, static_cast<unsigned>(threads), staged ? static_cast<std::size_t>(bytes) : 0, stream,
          a, staged);
 }
 
 template <int E>
 void start_moe(const MoeView& a, Stream stream) {
+  constexpr bool kHalf = E == kElemF8;
+  constexpr int kMost = kHalf ? kMostHalf : kMostStaged;
   const int entries = a.route.rows * a.route.k + (a.shared_in.outputs > 0 ? 1 : 0);
   const int tiles =
       static_cast<int>(ceil_div(std::max(a.in.outputs, a.shared_in.outputs) / 2, std::int64_t{kInOutputs}));
   const int slots = a.processors * moe_blocks_each(E),
             each = std::clamp(entries * tiles / (2 * slots), 1, 4);  // tiles of a block
-  launch_staged<in_kernel<E>>(
+  const std::int64_t hidden_blocks = moe_blocks(a.route.k, a.down.inputs, a.shared_down.inputs);
+  launch_staged<in_kernel<E>, kMost>(
       dim3(static_cast<unsigned>(ceil_div(tiles, each)), static_cast<unsigned>(entries)), kInWarps * 32,
-      a.route.rows * staged_pitch(static_cast<int>(a.in.inputs), E == kElemF8), a, stream);
-  launch_staged<down_kernel<E>>(
+      kHalf ? HalfRows::bytes(a.route.rows, a.in.inputs)
+            : a.route.rows * staged_pitch(static_cast<int>(a.in.inputs), false),
+      a, stream);
+  launch_staged<down_kernel<E>, kMost>(
       dim3(static_cast<unsigned>(ceil_div(a.down.outputs, std::int64_t{kDownOutputs})),
            static_cast<unsigned>(a.route.rows)),
-      kDownWarps * 32, 2 * (a.route.k * a.down.inputs + a.shared_down.inputs), a, stream);
+      kDownWarps * 32,
+      kHalf ? down_bytes(hidden_blocks) : 2 * (a.route.k * a.down.inputs + a.shared_down.inputs), a, stream);
 }
 
 }  // namespace strata::cuda
