@@ -34,6 +34,18 @@ double worst(const Rows& got, const Rows& want, double scale) {
   return most / scale;
 }
 
+double relative_error(const Rows& got, const Rows& want) {
+  EXPECT_EQ(got.size(), want.size());
+  double miss = 0, all = 0;
+  for (std::size_t r = 0; r < want.size(); ++r) {
+    for (std::size_t i = 0; i < want[r].size(); ++i) {
+      miss += std::pow(static_cast<double>(got[r][i]) - want[r][i], 2);
+      all += std::pow(static_cast<double>(want[r][i]), 2);
+    }
+  }
+  return std::sqrt(miss / all);
+}
+
 std::size_t argmax(const std::vector<float>& row) {
   return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
 }

@@ -11,6 +11,8 @@ constexpr float kClearGap = 1e-3F;   // a greedy token further ahead than this m
 double deviation(const Rows& rows);
 // The last rows of `got` against `want`, as a share of `scale`.
 double worst(const Rows& got, const Rows& want, double scale);
+// Root of the summed squares of what `got` is off by, as a share of those of `want`.
+double relative_error(const Rows& got, const Rows& want);
 std::size_t argmax(const std::vector<float>& row);
 int pages_for(std::size_t tokens);
 

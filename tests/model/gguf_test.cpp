@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <deque>
 
+#include "comparison.h"
 #include "loader/gguf_export.h"
 #include "loader/safetensors.h"
 #include "loader/safetensors_writer.h"
@@ -40,18 +41,6 @@ double largest(const Rows& rows) {
     for (const float x : row) most = std::max(most, std::abs(static_cast<double>(x)));
   }
   return most;
-}
-
-double relative_error(const Rows& got, const Rows& want) {
-  EXPECT_EQ(got.size(), want.size());
-  double miss = 0, all = 0;
-  for (std::size_t r = 0; r < want.size(); ++r) {
-    for (std::size_t i = 0; i < want[r].size(); ++i) {
-      miss += std::pow(static_cast<double>(got[r][i]) - want[r][i], 2);
-      all += std::pow(static_cast<double>(want[r][i]), 2);
-    }
-  }
-  return std::sqrt(miss / all);
 }
 
 class GgufModels : public testing::TestWithParam<const char*> {};

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
+#include "comparison.h"
 #include "loader/dummy.h"
 #include "model_copy.h"
 #include "model_fixture.h"
@@ -32,17 +31,6 @@ Rows logits(LoadedModel& loaded) {
   const Pools pools(loaded.model, 2, 1, 0);
   const Piece piece{.tokens = iota(3, 65), .pages = iota(0, 2)};
   return loaded.run(pools, std::span(&piece, 1)).logits;
-}
-
-double relative_error(const Rows& got, const Rows& want) {
-  double miss = 0, all = 0;
-  for (std::size_t r = 0; r < want.size(); ++r) {
-    for (std::size_t i = 0; i < want[r].size(); ++i) {
-      miss += std::pow(static_cast<double>(got[r][i]) - want[r][i], 2);
-      all += std::pow(static_cast<double>(want[r][i]), 2);
-    }
-  }
-  return std::sqrt(miss / all);
 }
 
 std::string refusal(const std::string& name, const LoadOptions& options) {

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 
+#include "comparison.h"
 #include "loader/gguf_export.h"
 #include "loader/temp_folder.h"
 #include "model_copy.h"
@@ -85,17 +85,6 @@ Rows gpt_oss_with(const TempFolder& folder, const std::string& name, bool blocks
     }
   }
   return model.logits(folder, name);
-}
-
-double relative_error(const Rows& got, const Rows& want) {
-  double miss = 0, all = 0;
-  for (std::size_t r = 0; r < want.size(); ++r) {
-    for (std::size_t i = 0; i < want[r].size(); ++i) {
-      miss += std::pow(static_cast<double>(got[r][i]) - want[r][i], 2);
-      all += std::pow(static_cast<double>(want[r][i]), 2);
-    }
-  }
-  return std::sqrt(miss / all);
 }
 
 TEST(ExpertLayouts, Mxfp4BlocksMeanWhatTheirValuesSay) {
