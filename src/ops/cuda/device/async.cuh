@@ -51,6 +51,10 @@ __device__ __forceinline__ void prefetch_map(const TensorMap* map) { asm volatil
 __device__ __forceinline__ void copy_16(void* to, const void* from, bool fill) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(fill ? 0 : 16) : "memory");
 }
+__device__ __forceinline__ void copy_4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }  // this thread's
 // One arrival of this thread once its copy_16s so far have landed.
 __device__ __forceinline__ void barrier_arrive_copies(std::uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");

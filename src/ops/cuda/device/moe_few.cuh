@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/device/async.cuh"
 #include "ops/cuda/device/half_rows.cuh"
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/device/math.cuh"
@@ -26,15 +27,6 @@ static_assert(HalfRows::bytes(kMoeRows, kMoeBlocks / kMoeRows * kHalfBlock) <= k
               HalfRows::bytes(1, kHalfBlock* kMoeBlocks) <= kMostHalf && down_bytes(kMoeBlocks) <= kMostHalf);
 
 extern __shared__ __align__(16) std::uint8_t moe_shared[];
-
-// A float from global to shared memory, without a register that waits for it.
-__device__ __forceinline__ void copy_later(float* to, const float* from) {
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from)
-      : "memory");
-}
-__device__ __forceinline__ void copied() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // The blocks (., y) of entry y (of the shared expert: the first) serve all rows that chose its expert, if no
 // earlier entry has the same; column r of a product is row r of x. A block goes through tiles of outputs,
@@ -189,7 +181,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, boo
         const int from = at + p % 2 * 64 + t * 16;
         to.w[p / 2][p % 2] = from < end ? stream_load(rows.w[p / 2] + from) : make_uint4(0, 0, 0, 0);
       }
-      if (t < 2) copy_later(scales + i * 16 + t * 8 + g, (t == 0 ? rows.scale[0] : rows.scale[1]) + at / 128);
+      if (t < 2) copy_4(scales + i * 16 + t * 8 + g, (t == 0 ? rows.scale[0] : rows.scale[1]) + at / 128);
     } else {
       to.load(rows, at, end);
     }
@@ -240,7 +232,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, boo
   float sum[1][1][4] = {};
   for (int i0 = warp; i0 < chunks; i0 += kTogether * kDownWarps) {
     if constexpr (kHalf) {
-      copied();  // by this warp for itself
+      wait_copies();  // by this warp for itself
       __syncwarp();
     }
 #pragma unroll
