@@ -399,12 +399,8 @@ bool one_group(const AttentionView& a) { return a.batch.longest_run * (a.heads /
 template <int Dim, int Groups>
 void start(const AttentionView& a, Stream stream) {
   using C = Config<Dim, Groups>;
-  const auto kernel = tiles_kernel<C>;
-  static const bool sized = [&] {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kShared), "shared memory");
-    return true;
-  }();
-  (void)sized;
+  constexpr auto kernel = tiles_kernel<C>;
+  allow_shared<kernel, C::kShared>();
   const std::int64_t columns = std::int64_t{a.kv_heads} * Dim;
   launch(kernel, dim3(static_cast<unsigned>(tiles_of(a, C::kRows)), static_cast<unsigned>(a.kv_heads), static_cast<unsigned>(a.splits)),
          128 * (Groups + 1), C::kShared, stream, a, make_page_map(a.k, a.pages, kTokensPerPage, columns),

@@ -461,12 +461,8 @@ std::size_t gated_delta_chunk_bytes(const GatedDeltaView& args) {
 }
 
 void launch_gated_delta_chunk(const GatedDeltaView& args, void* scratch, Stream stream) {
-  static const bool sized = [] {
-    check_cuda(cudaFuncSetAttribute(prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(PrepareShared)), "shared memory");
-    check_cuda(cudaFuncSetAttribute(walk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWalkShared), "shared memory");
-    return true;
-  }();
-  (void)sized;
+  allow_shared<prepare_kernel, sizeof(PrepareShared)>();
+  allow_shared<walk_kernel, kWalkShared>();
   auto* prepared = static_cast<Prepared*>(scratch);
   const std::int64_t columns = (2 * std::int64_t{args.key_heads} + args.heads) * kDim;
   const TensorMap qkv = make_tensor_map(args.qkv, args.batch.rows, columns, kChunk);

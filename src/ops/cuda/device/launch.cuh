@@ -45,6 +45,15 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared
   launch_clusters(kernel, grid, 1, block, shared, stream, std::forward<Args>(args)...);
 }
 
+// Allows a kernel more than 48 KB of dynamic shared memory; asks the driver once.
+template <auto Kernel, int Most>
+void allow_shared() {
+  [[maybe_unused]] static const bool asked = [] {
+    check_cuda(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Most), "shared memory");
+    return true;
+  }();
+}
+
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 

@@ -272,12 +272,7 @@ __global__ void __launch_bounds__(kDownWarps * 32, 2) down_kernel(MoeView a, boo
 // With `bytes` of activations in shared memory, where these are no more than Most.
 template <auto Kernel, int Most>
 void launch_staged(dim3 grid, int threads, std::int64_t bytes, const MoeView& a, Stream stream) {
-  static const bool sized = [] {
-    check_cuda(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Most),
-               "shared memory");
-    return true;
-  }();
-  (void)sized;
+  allow_shared<Kernel, Most>();
   const bool staged = bytes <= Most;
   launch(Kernel, grid, static_cast<unsigned>(threads), staged ? static_cast<std::size_t>(bytes) : 0, stream,
          a, staged);

@@ -246,12 +246,7 @@ inline std::size_t half_rows_bytes(const LinearArgs& a) {
 }
 template <auto Kernel, typename... Args>
 void launch_half(unsigned blocks, unsigned threads, std::size_t bytes, Stream stream, const Args&... args) {
-  static const bool sized = [] {
-    check_cuda(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostHalfRows),
-               "shared memory");
-    return true;
-  }();
-  (void)sized;
+  allow_shared<Kernel, kMostHalfRows>();
   launch(Kernel, blocks, threads, bytes, stream, args...);
 }
 

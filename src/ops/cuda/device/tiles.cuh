@@ -186,13 +186,8 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), C::kBlocks)
 
 template <typename C, typename Multiply>
 void start_tiles(const LinearArgs& a, Stream stream) {
-  const auto kernel = tiles_kernel<C, Multiply>;
-  static const bool sized = [&] {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kShared),
-               "shared memory");
-    return true;
-  }();
-  (void)sized;
+  constexpr auto kernel = tiles_kernel<C, Multiply>;
+  allow_shared<kernel, C::kShared>();
   const std::int64_t w_rows = a.w.outputs * std::max(a.w.experts, 1);
   TensorMap weights{}, rows{};
   if constexpr (!C::kFour) weights = make_tensor_map(a.w.data, w_rows, a.w.data.stride, 64);
