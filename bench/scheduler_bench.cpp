@@ -1,10 +1,12 @@
-// Time and allocations of planning and batch building: 64 decoding sequences a step, no model.
+// Time and allocations of planning and batch building, 64 decoding sequences a step, and time of admitting a prompt where
+// the prefix cache is full; no model.
 //   build/cpu/bench/scheduler_bench
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <new>
 #include <vector>
@@ -25,6 +27,43 @@ void* operator new(std::size_t bytes) {
 }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace strata {
+namespace {
+
+// 256 sequences of 17 pages run; each admission waits for the oldest to end and takes what the cache must give up: pages, a
+// slot for its state and one for a snapshot.
+void admissions_with_a_full_cache(int pages, int slots) {
+  constexpr int kRunning = 256, kPrompt = 16 * kPageTokens + 1, kAdmissions = 4000;
+  Residency residency({.sizes = {.pages = pages, .slots = slots, .tapes = 0}, .prefix_cache = true, .needs_state = true});
+  std::deque<Sequence> running;
+  std::vector<double> times;
+  int token = 0;
+  for (int i = 0; i < kAdmissions; ++i) {
+    Sequence& s = running.emplace_back();
+    for (int t = 0; t < kPrompt; ++t) s.tokens.push_back(token++);
+    s.prompt_tokens = s.limit = kPrompt;
+    const auto start = std::chrono::steady_clock::now();
+    if (!residency.admit(s)) std::abort();
+    const int slot = residency.acquire_slot();
+    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+    s.computed = kPrompt;
+    residency.publish(s, false);
+    residency.keep_snapshot(s, kPrompt - 1, slot);
+    if (running.size() < kRunning) continue;
+    residency.publish(running.front(), true);
+    residency.release(running.front());
+    running.pop_front();
+  }
+  times.erase(times.begin(), times.begin() + kAdmissions / 2);
+  std::sort(times.begin(), times.end());
+  std::printf("%d pages and %d slots, all taken: median %.1f us an admission, 99th percentile %.1f us\n", pages, slots,
+              times[times.size() / 2], times[times.size() * 99 / 100]);
+  for (Sequence& s : running) residency.release(s);
+}
+
+}  // namespace
+}  // namespace strata
 
 int main() {
   using namespace strata;
@@ -83,5 +122,6 @@ int main() {
               "took new pages)\n",
               kSequences, times[times.size() / 2], times[times.size() * 99 / 100], counts[counts.size() / 2], counts.back(), counts.size(), grown);
   for (auto& s : all) residency.release(*s);
+  for (const int pages : {5000, 30000}) admissions_with_a_full_cache(pages, 800);
   return counts[counts.size() / 2] == 0 ? 0 : 1;
 }

@@ -23,7 +23,10 @@ PrefixCache::Node* PrefixCache::child(Node& node, std::span<const int> page_toke
 }
 
 void PrefixCache::touch(Node* node) {
-  for (; node->parent != nullptr; node = node->parent) order_.splice(order_.begin(), order_, node->order);
+  for (; node->parent != nullptr; node = node->parent) {
+    order_.splice(order_.begin(), order_, node->order);
+    if (node->slot >= 0) snapshots_.splice(snapshots_.begin(), snapshots_, node->snapshot);
+  }
 }
 
 PrefixHit PrefixCache::match(const std::string& root, std::span<const int> tokens) {
@@ -123,7 +126,8 @@ bool PrefixCache::attach(const std::string& root, std::span<const int> tokens, i
   if (node->slot >= 0) return false;
   node->slot = slot;
   slot_pool_.retain(slot);
-  ++snapshots_;
+  snapshots_.push_front(node);
+  node->snapshot = snapshots_.begin();
   return true;
 }
 
@@ -131,7 +135,7 @@ void PrefixCache::drop_slot(Node& node) {
   if (node.slot < 0) return;
   slot_pool_.release(node.slot);
   node.slot = -1;
-  --snapshots_;
+  snapshots_.erase(node.snapshot);
 }
 
 void PrefixCache::remove(Node* leaf) {
@@ -148,21 +152,25 @@ void PrefixCache::remove(Node* leaf) {
 }
 
 bool PrefixCache::evict_page() {
-  for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
-    Node* node = *it;
-    if (!node->children.empty() || page_pool_.refs(node->page) > 1) continue;
-    if (node->slot >= 0 && slot_pool_.refs(node->slot) > 1) continue;
-    remove(node);
-    return true;
+  for (std::size_t left = order_.size(); left > 0 && evictable_pages() > 0; --left) {
+    Node* node = order_.back();
+    if (page_pool_.refs(node->page) == 1 && (node->slot < 0 || slot_pool_.refs(node->slot) == 1)) {
+      remove(node);
+      return true;
+    }
+    touch(node);
   }
   return false;
 }
 
 bool PrefixCache::evict_slot() {
-  for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
-    if ((*it)->slot < 0 || slot_pool_.refs((*it)->slot) > 1) continue;
-    drop_slot(**it);
-    return true;
+  for (std::size_t left = snapshots_.size(); left > 0; --left) {
+    Node* node = snapshots_.back();
+    if (slot_pool_.refs(node->slot) == 1) {
+      drop_slot(*node);
+      return true;
+    }
+    snapshots_.splice(snapshots_.begin(), snapshots_, node->snapshot);
   }
   return false;
 }

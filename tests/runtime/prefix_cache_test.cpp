@@ -101,6 +101,44 @@ TEST(PrefixCache, EvictsTheLeastRecentlyUsedLeafAndNeverWhatIsInUse) {
   EXPECT_EQ(cache.match("", probe).tokens, 2 * kPageTokens);
 }
 
+// What is in use lies behind what is not in the order of use, and the other way round.
+TEST(PrefixCache, EvictsInTheOrderOfUsePastWhatIsInUse) {
+  Pools p(8, 4);
+  PrefixCache cache(p.pages, p.slots, true);
+  std::vector<std::vector<int>> pages;
+  std::vector<int> slots;
+  for (const int seed : {0, 2, 4, 6}) {  // share no page
+    const auto tokens = document(seed, 2);
+    pages.push_back(take(p.pages, 2));
+    slots.push_back(p.slots.acquire());
+    cache.insert("", tokens, pages.back());
+    ASSERT_TRUE(cache.attach("", tokens, slots.back()));
+  }
+  for (const std::size_t free : {1U, 3U}) {  // 0 and 2 stay in use
+    give(p.pages, pages[free]);
+    p.slots.release(slots[free]);
+  }
+  EXPECT_TRUE(cache.evict_slot());
+  EXPECT_EQ(p.slots.refs(slots[1]), 0);
+  EXPECT_TRUE(cache.evict_page());
+  EXPECT_EQ(p.pages.refs(pages[1][1]), 0);
+  EXPECT_TRUE(cache.evict_slot());
+  EXPECT_EQ(p.slots.refs(slots[3]), 0);
+  EXPECT_FALSE(cache.evict_slot());
+  for (const int page : {pages[1][0], pages[3][1], pages[3][0]}) {
+    EXPECT_TRUE(cache.evict_page());
+    EXPECT_EQ(p.pages.refs(page), 0);
+  }
+  EXPECT_FALSE(cache.evict_page());
+  for (const std::size_t used : {0U, 2U}) {
+    give(p.pages, pages[used]);
+    p.slots.release(slots[used]);
+  }
+  while (cache.evict_page()) {}
+  EXPECT_EQ(cache.pages(), 0);
+  EXPECT_EQ(cache.snapshots(), 0);
+}
+
 // 1e5 random steps keep every count; the model is a plain map from prefixes to pages.
 TEST(PrefixCache, RandomStepsConserveCounts) {
   for (const bool needs_state : {false, true}) {
@@ -149,8 +187,21 @@ TEST(PrefixCache, RandomStepsConserveCounts) {
             held.pop_back();
           }
           break;
-        case 4: cache.evict_page(); break;
-        default: cache.evict_slot(); break;
+        case 4:
+          if (cache.evict_page()) break;
+          for (const auto& e : cache.entries()) {
+            const bool in_use = p.pages.refs(e.page) > 1 || (e.slot >= 0 && p.slots.refs(e.slot) > 1);
+            const auto inner = [&](const auto& other) {
+              return other.tokens.size() > e.tokens.size() && std::equal(e.tokens.begin(), e.tokens.end(), other.tokens.begin());
+            };
+            const auto all = cache.entries();
+            ASSERT_TRUE(in_use || std::any_of(all.begin(), all.end(), inner)) << "page " << e.page << " could go, step " << step;
+          }
+          break;
+        default:
+          if (cache.evict_slot()) break;
+          for (const auto& e : cache.entries()) { ASSERT_TRUE(e.slot < 0 || p.slots.refs(e.slot) > 1) << "slot " << e.slot; }
+          break;
       }
       if (step % 97 != 0) continue;
       std::map<int, int> refs, slot_refs;
