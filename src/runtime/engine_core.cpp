@@ -89,6 +89,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, std::shared_ptr<Ops> 
     bank_ = std::make_unique<LoraBank>(*model_, *ops_, LoraLimits{.adapters = options.max_loras, .rank = options.max_lora_rank});
     in_bank_.resize(static_cast<std::size_t>(options.max_loras));
   }
+  if (runner_->clock() != nullptr) cost_ = StepCost(StepCost::kSteady);  // a device
   if (drafter) {
     drafter_ = drafter(*runner_);
   } else if (options.speculate == "mtp") {

@@ -20,6 +20,10 @@ double StepCost::decode_seconds() const {
   return known == 0 ? 0 : *std::min_element(decode_.begin(), decode_.begin() + known);
 }
 
+double StepCost::most_seconds() const {
+  return std::max(kMost * decode_seconds(), std::min(kMostSteady * decode_seconds(), steady_));
+}
+
 void StepCost::record(int decodes, int prefill_rows, double before, double seconds) {
   if (decodes == 0)
     return;  // a large step of prompts alone is cheaper a row than the few rows beside decodes
@@ -60,7 +64,7 @@ void StepCost::fit(double x, double y) {
 PrefillLimit StepCost::limit(int decodes) const {
   if (decode_steps_ == 0 || since_decode_ >= kProbeEvery || !as_many(decodes)) return {};
   if (n_ == 0) return {kLeastRows, 0};
-  return {std::max(kLeastRows, (kMost - 1) * decode_seconds() / row_), per_token_};
+  return {std::max(kLeastRows, (most_seconds() - decode_seconds()) / row_), per_token_};
 }
 
 }  // namespace strata

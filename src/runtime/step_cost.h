@@ -19,15 +19,21 @@ struct PrefillLimit {
 };
 
 // A step with prefill may take kMost times a step of decodes alone, so that no stream waits ten times its
-// usual time for a token even where a prediction is 2.5 times too low. Decodes alone: the fastest of the last
+// usual time for a token even where a prediction is 2.5 times too low. On a device that does nothing else, whose times
+// are steady, it may take `steady` seconds where that is more, up to kMostSteady times: the first rows of a
+// prompt read nearly all experts, and where one stream decodes quickly, four times its step is not even
+// those. Decodes alone: the fastest of the last
 // few such steps, one of which is asked for every kProbeEvery steps and when a quarter more or fewer
 // sequences decode than in the last one, so that the number is never old. Prefill: what steps took beyond
 // that; its growth with the tokens before a row is fitted over many steps, its level follows quickly, more
 // quickly up than down. One thread.
 class StepCost {
  public:
-  static constexpr double kMost = 4;
+  static constexpr double kMost = 4, kMostSteady = 8;
+  static constexpr double kSteady = 0.040;  // 25 tokens a second: faster than anybody reads
   static constexpr int kProbeEvery = 32;
+
+  explicit StepCost(double steady = 0) : steady_(steady) {}
 
   // After a step in which `decodes` sequences decoded (with or without drafts) and `prefill_rows` rows of
   // prompts were computed, which had `before` tokens before them in all.
@@ -36,6 +42,7 @@ class StepCost {
   PrefillLimit limit(int decodes) const;
 
   double decode_seconds() const;  // of a step of decodes alone; 0 = not known yet
+  double most_seconds() const;    // of a step with prefill beside decodes
 
  private:
   void fit(double x, double y);
@@ -48,6 +55,7 @@ class StepCost {
       256;  // tokens (standard deviation) that rows must lie apart to tell the growth
   static constexpr double kSurprise = 3;    // a step counts as at most so many times what was expected of it
   static constexpr double kLeastRows = 16;  // so that prompts go on where starting any prefill is dear
+  double steady_;
   std::array<double, kWindow> decode_{};
   int decode_steps_ = 0, since_decode_ = 0, decodes_ = 0;
   // Least squares of seconds a row (y) over tokens before a row (x), weighted by age.

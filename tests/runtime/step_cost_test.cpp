@@ -206,10 +206,18 @@ Load decoders_beside_prompts(const Costs& cost, unsigned seed) {
 constexpr Costs kCores{0.0016, 0.00022, 0.00006, 2e-8, 0.0005},
     kDevice{0.002, 0.00002, 0.000004, 5e-10, 0.001};
 
+// A mixture of experts on a GPU: the first rows of a prompt read all experts, the next ones are nearly free.
+constexpr Costs kExperts{0.0020, 0.0003, 0.0000145, 5e-10, 0.010};
+
+struct SteadyStepCost : StepCost {
+  SteadyStepCost() : StepCost(kSteady) {}
+};
+
 TEST(StepCost, StreamsFlowBesideLongPrompts) {  // case 41
-  for (const Costs& cost : {kCores, kDevice}) {
+  for (const Costs& cost : {kCores, kDevice, kExperts}) {
     for (const unsigned seed : {1U, 2U, 3U}) {
-      const Load load = decoders_beside_prompts<StepCost>(cost, seed);
+      const Load load = &cost == &kCores ? decoders_beside_prompts<StepCost>(cost, seed)
+                                         : decoders_beside_prompts<SteadyStepCost>(cost, seed);
       EXPECT_LE(load.longest, 10) << cost.row << " seed " << seed;
       EXPECT_GT(load.longest, 2) << "prompts were not let in";
       EXPECT_GT(load.prompts, 30) << cost.row << " seed " << seed;
@@ -226,19 +234,19 @@ struct NoLimit {
   void record(int, int, double, double) {}
 };
 
-// A closed loop of `clients` that each send a prompt of 1,024 tokens and read 128: tokens a second over 20 s.
+// A closed loop of `clients` that each send a prompt and read an answer: tokens a second over 20 s.
 template <typename Policy>
-double closed_loop(const Costs& cost, int clients) {
+double closed_loop(const Costs& cost, int clients, int prompt = 1024, int answer = 128) {
   Residency residency(
-      {.sizes = {.pages = 4000, .slots = 200, .tapes = 0}, .prefix_cache = false, .needs_state = false});
+      {.sizes = {.pages = 8000, .slots = 200, .tapes = 0}, .prefix_cache = false, .needs_state = false});
   Scheduler scheduler(residency, {.max_sequences = 64, .max_batch_tokens = 2048});
   std::vector<std::unique_ptr<Sequence>> all;
   const auto send = [&](double now) {
     auto s = std::make_unique<Sequence>();
     s->id = all.size();
-    for (int i = 0; i < 1024; ++i) s->tokens.push_back(static_cast<int>(all.size()) * 10000 + i);
-    s->prompt_tokens = 1024;
-    s->limit = 1024 + 128;
+    for (int i = 0; i < prompt; ++i) s->tokens.push_back(static_cast<int>(all.size()) * 10000 + i);
+    s->prompt_tokens = prompt;
+    s->limit = prompt + answer;
     s->arrived = Clock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(now * 1e9)));
     scheduler.add(s.get());
     all.push_back(std::move(s));
@@ -269,14 +277,23 @@ double closed_loop(const Costs& cost, int clients) {
   return tokens / now;
 }
 
-// A mixture of experts on a GPU: the first rows of a prompt read all experts, the next ones are nearly free.
 // Where what one stream takes is held against a batch that has grown, and the price of a row comes down
 // slowly, the loop gets 0.58 to 0.63 of what it would without a limit.
 TEST(StepCost, ABatchThatGrowsTakesMorePrefill) {
-  constexpr Costs kExperts{0.0033, 0.0004, 0.000022, 1e-9, 0.010};
+  constexpr Costs kSlower{0.0033, 0.0004, 0.000022, 1e-9, 0.010};
   for (const int clients : {4, 16, 32})
-    EXPECT_GT(closed_loop<StepCost>(kExperts, clients), 0.65 * closed_loop<NoLimit>(kExperts, clients))
+    EXPECT_GT(closed_loop<StepCost>(kSlower, clients), 0.65 * closed_loop<NoLimit>(kSlower, clients))
         << clients;
+}
+
+// Four times the step of one stream is not even what the first row of a prompt takes: by that rule alone few
+// streams decode, and their prompts starve the others for ever.
+TEST(StepCost, FewStreamsOnADeviceLeaveRoomForPrompts) {
+  for (const int clients : {4, 16, 32}) {
+    const double free = closed_loop<NoLimit>(kExperts, clients, 8192, 1024);
+    EXPECT_GT(closed_loop<SteadyStepCost>(kExperts, clients, 8192, 1024), 0.75 * free) << clients;
+    EXPECT_LT(closed_loop<StepCost>(kExperts, clients, 8192, 1024), 0.25 * free) << clients;  // the planted fault
+  }
 }
 
 }  // namespace
