@@ -2,11 +2,11 @@
 """The whole server under load, with dummy weights of a published shape: tokens a second, times to the first token and a token,
 where the steps' time goes, and how busy the GPU is. A server for each way of drafting, then one load after the other.
 
-usage: bench/serve_gpu.py [--loads 1024/128@1,16,64 8192/1024@1,16:20] [--ways none mtp:3] [--seconds 30] [--json FILE]
+usage: bench/serve_gpu.py [--loads 1024/128@1,16,64 8192/1024@1,16:20 8192/1024@256:40+60] [--ways none mtp:3] [--seconds 30] [--json FILE]
 
 Every load ends after --seconds, or those named behind it, with what it has by then ("cut" in the table: answers that were given
 up). Rates and shares are of the server's own counters from the beginning of a load to its end, so that answers that were cut count
-in them.
+in them; of two numbers of seconds the first are not counted, so that the rest shows what goes on for hours.
 """
 import argparse
 import json
@@ -27,13 +27,13 @@ VOCABULARY = 1000  # prompts' ids are below it unless --vocabulary says otherwis
 
 
 def parse_loads(texts, seconds):
-    """"8192/1024@1,16:20" -> (8192, 1024, 1, 20), (8192, 1024, 16, 20)"""
+    """"8192/1024@1,16:20" -> (8192, 1024, 1, 0, 20), (8192, 1024, 16, 0, 20); "8192/1024@256:40+60" -> (8192, 1024, 256, 40, 60)"""
     loads = []
     for text in texts:
-        found = re.fullmatch(r"(\d+)/(\d+)@(\d+(?:,\d+)*)(?::(\d+))?", text)
+        found = re.fullmatch(r"(\d+)/(\d+)@(\d+(?:,\d+)*)(?::(?:(\d+)\+)?(\d+))?", text)
         if not found:
-            sys.exit(f"serve_gpu: a load is PROMPT/OUTPUT@CONCURRENCY[,CONCURRENCY...][:SECONDS], not '{text}'")
-        loads += [(int(found[1]), int(found[2]), int(n), float(found[4] or seconds)) for n in found[3].split(",")]
+            sys.exit(f"serve_gpu: a load is PROMPT/OUTPUT@CONCURRENCY[,CONCURRENCY...][:[UNCOUNTED+]SECONDS], not '{text}'")
+        loads += [(int(found[1]), int(found[2]), int(n), float(found[4] or 0), float(found[5] or seconds)) for n in found[3].split(",")]
     return loads
 
 
@@ -82,16 +82,17 @@ class Server:
         time.sleep(0.05)  # metrics are as old as 20 ms
 
 
-def run_load(options, server, prompt, output, concurrency, seconds):
+def run_load(options, server, prompt, output, concurrency, uncounted, seconds):
     requests = max(options.least_requests, round(options.rounds * concurrency))
     with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
-        command = [options.strata, "bench", "--url", server.url, "--requests", requests, "--concurrency", concurrency, "--seconds", seconds,
+        command = [options.strata, "bench", "--url", server.url, "--requests", requests, "--concurrency", concurrency, "--seconds", uncounted + seconds,
                    "--prompt-tokens", prompt, "--vocabulary", options.vocabulary, "--output-tokens", output, "--json-file", report.name,
                    "--load-seed", 1 + 1000 * prompt + concurrency]
         server.wait_until_idle()
-        before, start = server.metrics(), time.time()
         bench = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
+            time.sleep(uncounted)
+            before, start = server.metrics(), time.time()
             text, _ = bench.communicate(timeout=seconds + 30)
         except subprocess.TimeoutExpired:
             text = "the load did not end in time"
@@ -103,11 +104,11 @@ def run_load(options, server, prompt, output, concurrency, seconds):
             clients = json.load(report)
         except json.JSONDecodeError:
             clients = {"ok": 0, "given_up": 0, "requests": requests, "errors": {text.strip()[-300:] or "no report": 1}}
+    wall = wall if uncounted else clients.get("seconds") or wall
     return summary(prompt, output, concurrency, clients, wall, lambda name: after.get(name, 0) - before.get(name, 0))
 
 
 def summary(prompt, output, concurrency, clients, wall, gone):
-    wall = clients.get("seconds") or wall
     steps, tokens = gone("steps_total"), gone("output_tokens_total")
     parts = {p: gone(f'step_part_seconds_total{{part="{p}"}}') for p in PARTS}
     device = {p: gone(f'device_seconds_total{{part="{p}"}}') for p in ("forward", "draft")}
@@ -172,11 +173,11 @@ def main():
         server = None
         try:
             server = Server(options, way)
-            run_load(options, server, 64, 4, 1, options.seconds)  # what only the first requests pay
+            run_load(options, server, 64, 4, 1, 0, options.seconds)  # what only the first requests pay
             print(f"{COLUMNS}\n{'|---' * (COLUMNS.count('|') - 1)}|", flush=True)
-            for prompt, output, concurrency, seconds in loads:
+            for load in loads:
                 result = {"way": way, "shape": options.shape if not options.model else options.model, "dtype": options.dtype,
-                          "acceptance": options.acceptance, **run_load(options, server, prompt, output, concurrency, seconds)}
+                          "acceptance": options.acceptance, **run_load(options, server, *load)}
                 results.append(result)
                 print(row(result), flush=True)
                 if result["errors"]:
