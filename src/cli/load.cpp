@@ -56,7 +56,7 @@ std::optional<DType> draft_head(const ModelFlags& flags, const Ops& ops) {
     return parse_dtype(flags.draft_head);
   }
   if (by != "mtp") return {};
-  return ops.device() == Device::kCpu ? DType::kQ8_0 : DType::kQ4_0;  // what each streams fastest for its loss
+  return ops.device() == Device::kCpu ? DType::kQ8_0 : DType::kF8E4M3;  // what each streams well and is soon made
 }
 
 LoadOptions load_options(const ModelFlags& flags, const Ops& ops) {
@@ -133,7 +133,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--max-batch-tokens", f.max_batch_tokens, "Rows of a step at most (default: 512; on a GPU 2048)")->check(CLI::Range(1, 1 << 20));
   app.add_option("--speculate", f.engine.speculate, "Draft tokens by: none, mtp, ngram, or draft=PATH (a smaller model with the same vocabulary)");
   app.add_option("--draft-tokens", f.draft_tokens, "Drafts a step: 1 to 15, or auto");
-  app.add_option("--draft-head", f.draft_head, "Type of the head that a drafter multiplies by, a copy: f8_e4m3, q8_0, q4_0, ...; same: no copy; auto: q4_0 (CPU: q8_0) where a head of 64 MiB or more is not quantised. Answers stay the same");
+  app.add_option("--draft-head", f.draft_head, "Type of the head that a drafter multiplies by, a copy: f8_e4m3, q8_0, q4_0, ...; same: no copy; auto: f8_e4m3 (CPU: q8_0) where a head of 64 MiB or more is not quantised. Answers stay the same");
   app.add_option("--simulate-acceptance", f.engine.simulate_acceptance, "For benchmarks, with dummy weights only: accept each draft with this probability, whatever the model says")->check(CLI::Range(0.0, 1.0));
   app.add_option("--cache-file", f.engine.cache_file, "Keep the prefix cache in this file from one start to the next");
   app.add_option("--snapshot-interval", f.engine.snapshot_interval_pages, "Pages between state snapshots of a long prompt; 0 = only at its end")->check(CLI::NonNegativeNumber);
