@@ -16,11 +16,14 @@ struct Case {
   bool sinks = false, gate = false, norms = false, interleaved = false;
   int pairs = 0;
   DType kv = DType::kBF16;
+  float sharp = 1;  // factor of the scores
 };
 
 const Case kCases[] = {
     {.what = "plain 128", .heads = 8, .kv_heads = 2, .dim = 128, .value_dim = 128, .norms = true, .pairs = 64},
     {.what = "gated 256", .heads = 16, .kv_heads = 2, .dim = 256, .value_dim = 256, .gate = true, .norms = true, .pairs = 32},
+    {.what = "sharp 256", .heads = 16, .kv_heads = 2, .dim = 256, .value_dim = 256, .gate = true, .pairs = 32, .sharp = 20},
+    {.what = "sharp 128", .heads = 6, .kv_heads = 2, .dim = 128, .value_dim = 128, .pairs = 64, .sharp = 20},
     {.what = "64, window, sinks", .heads = 8, .kv_heads = 1, .dim = 64, .value_dim = 64, .window = 70, .sinks = true, .pairs = 32},
     {.what = "odd", .heads = 3, .kv_heads = 3, .dim = 20, .value_dim = 12, .skip = 1, .interleaved = true, .pairs = 5},
     {.what = "softcap", .heads = 4, .kv_heads = 2, .dim = 128, .value_dim = 128, .softcap = 5, .pairs = 64},
@@ -75,7 +78,7 @@ TEST_P(AttentionParity, EveryOption) {
                          .k_norm = c.norms ? side(k_norm) : Tensor(), .v_norm = {}, .eps = 1e-6F,
                          .rope = c.pairs > 0 ? &rope : nullptr, .kv = view}, b);
         ops.attention({.out = side(out).reshape({rows, c.heads, values}), .q = side(q), .kv = view,
-                       .scale = 1.0F / std::sqrt(static_cast<float>(c.dim)), .window = c.window, .skip = c.skip, .softcap = c.softcap,
+                       .scale = c.sharp / std::sqrt(static_cast<float>(c.dim)), .window = c.window, .skip = c.skip, .softcap = c.softcap,
                        .sinks = c.sinks ? side(sinks) : Tensor(), .gate = c.gate ? side(gate) : Tensor()}, b);
       };
       run(cpu(), [](const Pair& p) { return p.cpu; }, on_cpu, host.batch);

@@ -11,8 +11,8 @@ bool suits_tiles(const cuda::AttentionView& a, bool has_values) {
   const auto bf16 = [](const cuda::Rows& r) { return r.elem == cuda::kElemBF16; };
   return has_values && bf16(a.q) && bf16(a.out) && bf16(a.k) && bf16(a.v) && a.head_dim == a.value_dim &&
          (a.head_dim == 64 || a.head_dim == 128 || a.head_dim == 256) && a.heads / a.kv_heads <= 64 &&
-         cuda::wide(a.q, a.head_dim) && cuda::wide(a.k, a.head_dim) && cuda::wide(a.v, a.head_dim) && a.out.stride % 2 == 0 &&
-         reinterpret_cast<std::uintptr_t>(a.out.data) % 4 == 0;
+         (a.gate.data == nullptr || (bf16(a.gate) && cuda::wide(a.gate, a.head_dim))) && cuda::wide(a.q, a.head_dim) &&
+         cuda::wide(a.k, a.head_dim) && cuda::wide(a.v, a.head_dim) && cuda::wide(a.out, a.head_dim) && a.scale > 0;
 }
 
 }  // namespace

@@ -32,6 +32,9 @@ struct AttentionView {
 void launch_attention_plain(const AttentionView& args, Stream stream);
 // bf16 q, out, gate and pages; head_dim = value_dim 64, 128 or 256; q aligned to 16 bytes.
 void launch_attention_tiles(const AttentionView& args, Stream stream);
+// The second kernel where there are splits.
+void launch_attention_join(const AttentionView& args, Stream stream);
+constexpr int kMostAttentionSplits = 64;
 // How many splits suit the shape on so many processors.
 int attention_splits(const AttentionView& args, int processors);
 
