@@ -170,6 +170,11 @@ TEST_P(DeltaNetParity, Steps) {
       {{.sequence = 0, .start = 6, .rows = 1, .state_in = 0, .saves = {{0, 0}}},
        {.sequence = 2, .start = 49, .rows = 1, .state_in = 7, .saves = {{0, 2}}},
        {.sequence = 3, .start = 63, .rows = 1, .state_in = 3, .saves = {{0, 3}}}},
+      // Of four: one cold, one from a shared slot with two saves, one without a save, a padding sequence.
+      {{.sequence = 0, .start = 0, .rows = 1, .saves = {{0, 4}}},
+       {.sequence = 2, .start = 50, .rows = 1, .state_in = 6, .saves = {{0, 8}, {0, 9}}},
+       {.sequence = 3, .start = 64, .rows = 1, .state_in = 3},
+       {.sequence = 0, .start = 0, .rows = 1, .saves = {{0, 5}}, .padding = true}},
   };
   for (const Sizes& z :
        {Sizes{2, 2, 128, 128},
@@ -192,6 +197,36 @@ TEST_P(DeltaNetParity, ManyHeads) {
   for (int s = 0; s < kSequences; ++s)
     step.push_back({.sequence = s, .start = 0, .rows = 1 + s % 3, .saves = {{s % 3, s}}});
   check({8, 16, 128, 128}, {step}, kSequences, 1);
+}
+
+// More blocks than the processors hold at once, step after step in the same slots: decode, and verify with tapes.
+TEST_P(DeltaNetParity, ManySequences) {
+  constexpr int kSequences = 40;
+  std::vector<Step> steps;
+  for (int i = 0; i < 3; ++i) {
+    Step& step = steps.emplace_back();
+    for (int s = 0; s < kSequences; ++s)
+      step.push_back({.sequence = s % 4,
+                      .start = i,
+                      .rows = 1,
+                      .state_in = i == 0 || (s + i) % 7 == 0 ? -1 : s,
+                      .saves = {{0, s}}});
+  }
+  for (int i = 3; i < 7; ++i) {  // rows 1 .. 16 on 0 .. 16 replayed
+    Step& step = steps.emplace_back();
+    for (int s = 0; s < kSequences; ++s) {
+      const int kept = i == 3 ? 0 : 1 + (5 * s + i - 1) % 16;  // rows of the step before
+      step.push_back({.sequence = s % 4,
+                      .start = 3 + i,
+                      .rows = 1 + (5 * s + i) % 16,
+                      .state_in = s,
+                      .tape = s,
+                      .replay = kept * (s % 5) / 4,
+                      .state_out = s});
+    }
+  }
+  check({8, 16, 128, 128}, steps, kSequences, kSequences);
+  check({1, 8, 128, 128}, steps, kSequences, kSequences);
 }
 
 }  // namespace

@@ -21,6 +21,12 @@ __device__ __forceinline__ float before(const ConvView& a, const Run& run, int c
   return run.state_in < 0 || m > taps ? 0.0F : load(a.state, run.state_in, c * taps + taps - m);
 }
 
+// A number as it lies in memory: what unpacks it must not stand between this load and the next.
+__device__ __forceinline__ std::uint32_t load_raw(const Rows& r, std::int64_t row, std::int64_t column) {
+  const std::int64_t at = row * r.stride + column;
+  return r.elem == kElemBF16 ? static_cast<const std::uint16_t*>(r.data)[at] : static_cast<const std::uint32_t*>(r.data)[at];
+}
+
 template <int Taps>
 struct Window {
   float v[Taps];  // oldest first
@@ -49,25 +55,50 @@ struct Filter {
 // A thread per sequence and channel. Outputs: also computes the outputs.
 template <int Taps, bool Outputs>
 __global__ void __launch_bounds__(128) run_kernel(ConvView a) {
-  begin_kernel();
   const int c = blockIdx.x * 128 + threadIdx.x;
+  Run run = start_of(a.batch, blockIdx.y);
+  run.saves = a.batch.saves + 2 * saves_before_by_warp(a.batch, run.begin);
+  const Filter<Taps> filter(a, min(c, a.channels - 1));
+  begin_kernel();
   if (c >= a.channels) return;
-  Run run = run_of(a.batch, blockIdx.y);
   Window<Taps> window;
+  if (a.state.elem == kElemF32 && a.tape.elem == kElemF32) {  // no load waits for another
 #pragma unroll
-  for (int j = 0; j < Taps; ++j) window.v[j] = before(a, run, c, Taps - j, Taps);
+    for (int j = 0; j < Taps; ++j) {
+      const int back = Taps - j;
+      const float* from = back <= run.replay ? static_cast<const float*>(a.tape.data) + run.tape * a.tape.stride +
+                                                   std::int64_t{run.replay - back} * a.channels + c
+                          : run.state_in < 0 ? nullptr
+                                             : static_cast<const float*>(a.state.data) + run.state_in * a.state.stride + c * Taps + j + run.replay;
+      window.v[j] = from == nullptr ? 0.0F : *from;
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < Taps; ++j) window.v[j] = before(a, run, c, Taps - j, Taps);
+  }
   const auto keep = [&](int slot) {
 #pragma unroll
     for (int j = 0; j < Taps; ++j) store(a.state, slot, c * Taps + j, window.v[j]);
   };
   if (run.state_out >= 0) keep(run.state_out);
+  const auto keep_input = [&](int row, float x) { store(a.tape, run.tape, std::int64_t{row - run.begin} * a.channels + c, x); };
   if constexpr (Outputs) {
-    const Filter<Taps> filter(a, c);
-    for (int row = run.begin; row < run.end; ++row) {
-      const float x = load(a.x, row, c);
-      store(a.out, row, c, filter(a, window, x));
-      window.push(x);
-      run.save(row, keep);
+    for (int first = run.begin; first < run.end; first += kAhead) {
+      std::uint32_t raw[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (first + j < run.end) raw[j] = load_raw(a.x, first + j, c);
+      }
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        const int row = first + j;
+        if (row >= run.end) break;
+        const float x = a.x.elem == kElemBF16 ? unpack(raw[j]).x : __uint_as_float(raw[j]);
+        store(a.out, row, c, filter(a, window, x));
+        window.push(x);
+        run.save(row, keep);
+        if (run.tape >= 0) keep_input(row, x);
+      }
     }
   } else {
     const Window<Taps> past = window;
@@ -89,9 +120,8 @@ __global__ void __launch_bounds__(128) run_kernel(ConvView a) {
       run.save(row, keep);
     }
   }
-  if (run.tape >= 0) {
-    for (int row = run.begin; row < run.end; ++row)
-      store(a.tape, run.tape, std::int64_t{row - run.begin} * a.channels + c, load(a.x, row, c));
+  if (!Outputs && run.tape >= 0) {
+    for (int row = run.begin; row < run.end; ++row) keep_input(row, load(a.x, row, c));
   }
 }
 

@@ -207,8 +207,7 @@ __global__ void __launch_bounds__(32 * Warps, Warps == 2 ? 4 : 16 / Warps) delta
     }
     return sum;
   };
-  // A warp prepares row i as row r of the group; lanes 0 .. 15 hold q, 16 .. 31 k. Sums in the order of
-  // gated_delta_step.cu.
+  // A warp prepares row i as row r of the group; lanes 0 .. 15 hold q, 16 .. 31 k.
   const auto prepare = [&](int i, int r) {
     const int n = i - run.replay;
     float gates[2];  // a, b
@@ -221,33 +220,8 @@ __global__ void __launch_bounds__(32 * Warps, Warps == 2 ? 4 : 16 / Warps) delta
         gates[j] = load_elem(from.data, BF16 ? kElemBF16 : kElemF32, (run.begin + n) * from.stride + h);
       }
     }
-    const Eight x = take(i, lane * 8);
-    float squares[2] = {}, products[2] = {};
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const float other = __shfl_xor_sync(~0U, x.v[e], 16);
-      squares[e / 4] += x.v[e] * x.v[e];
-      products[e / 4] += x.v[e] * other;
-    }
-#pragma unroll
-    for (int o = 8; o > 0; o >>= 1) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        squares[j] += __shfl_xor_sync(~0U, squares[j], o);
-        products[j] += __shfl_xor_sync(~0U, products[j], o);
-      }
-    }
-    const bool query = lane < 16;
-    const float scale = rsqrtf(squares[0] + squares[1] + 1e-6F) * (query ? kQueryScale : 1.0F);
-    const float other_scale = __shfl_xor_sync(~0U, scale, 16);
-    float* to = query ? block.prepared.q[r] : block.prepared.k[r];
-#pragma unroll
-    for (int e = 0; e < 8; ++e) to[key_place(lane % 16 * 8 + e)] = x.v[e] * scale;
-    if (lane != 0) return;
-    block.prepared.kq[r] = (products[0] + products[1]) * scale * other_scale;
-    block.prepared.decay[r] = expf(-rate * softplus(gates[0] + dt_bias));
-    block.prepared.beta[r] = sigmoid(gates[1]);
-    if (n >= 0 && run.tape >= 0 && piece == 0) {
+    prepare_row(block.prepared, r, take(i, lane * 8), gates[0], gates[1], rate, dt_bias);
+    if (n >= 0 && run.tape >= 0 && piece == 0 && lane == 0) {
       float* kept = delta_tape + std::int64_t{n} * tape_row + channels + h;
       kept[0] = gates[0], kept[heads] = gates[1];
     }

@@ -56,8 +56,10 @@ cuda::GatedDeltaView view_of(const GatedDeltaArgs& args, const Batch& batch) {
   view.heads = args.value_heads;
   view.key_dim = args.key_dim;
   view.value_dim = args.value_dim;
+  view.wide = cuda::wide(view.qkv, 8);
   if (uses_tapes(batch, args.tape)) {
     view.tape = cuda::pool_of("gated_delta", "tape", args.tape, kTapeRows * (width + 2 * heads));
+    view.tape_wide = cuda::wide(view.tape, 8) && heads % 2 == 0;
   } else {
     view.batch.tape = nullptr;
   }
@@ -100,6 +102,12 @@ bool suits_one_kernel(const DeltaNetArgs& a, const cuda::DeltaNetView& v) {
          (conv.tape.data == nullptr) == (delta.tape.data == nullptr);
 }
 
+void write_tapes(cuda::TapeArgs args, cuda::Stream stream) {
+  args.wide = cuda::wide(args.tape, args.width);
+  for (int p = 0; p < 3; ++p) args.wide = args.wide && (args.widths[p] == 0 || cuda::wide(args.parts[p], args.widths[p]));
+  cuda::launch_write_tapes(args, stream);
+}
+
 }  // namespace
 
 void CudaOps::causal_conv(const ConvArgs& args, const Batch& batch) {
@@ -112,12 +120,12 @@ void CudaOps::gated_delta(const GatedDeltaArgs& args, const Batch& batch) {
   run_gated_delta(view, *this);
   if (!uses_tapes(batch, args.tape)) return;
   const int width = static_cast<int>(args.qkv.row_size());
-  cuda::launch_write_tapes({.tape = view.tape,
-                            .width = width + 2 * view.heads,
-                            .parts = {view.qkv, view.a, view.b},
-                            .widths = {width, view.heads, view.heads},
-                            .batch = view.batch},
-                           stream_);
+  write_tapes({.tape = view.tape,
+               .width = width + 2 * view.heads,
+               .parts = {view.qkv, view.a, view.b},
+               .widths = {width, view.heads, view.heads},
+               .batch = view.batch},
+              stream_);
 }
 
 void CudaOps::delta_net(const DeltaNetArgs& a, const Batch& batch) {
@@ -162,12 +170,12 @@ void CudaOps::ssd(const SsdArgs& args, const Batch& batch) {
   }
   cuda::launch_ssd(view, stream_);
   if (!uses_tapes(batch, args.tape)) return;
-  cuda::launch_write_tapes({.tape = view.tape,
-                            .width = static_cast<int>(width + heads),
-                            .parts = {view.xbc, view.dt, {}},
-                            .widths = {static_cast<int>(width), view.heads, 0},
-                            .batch = view.batch},
-                           stream_);
+  write_tapes({.tape = view.tape,
+               .width = static_cast<int>(width + heads),
+               .parts = {view.xbc, view.dt, {}},
+               .widths = {static_cast<int>(width), view.heads, 0},
+               .batch = view.batch},
+              stream_);
 }
 
 }  // namespace strata

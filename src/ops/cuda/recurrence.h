@@ -27,10 +27,12 @@ struct GatedDeltaView {
   int key_heads = 0, heads = 0, key_dim = 0, value_dim = 0;
   Rows state;                    // [slots, heads * K * V] f32
   Rows tape;                     // [tapes, kRowsPerTape * (qkv row | a | b)] or null
+  bool wide = false, tape_wide = false;  // eight channels of qkv, of the tape's rows allow 16-byte accesses
   BatchView batch;
 };
 void launch_gated_delta_plain(const GatedDeltaView& args, Stream stream);  // any sizes
-// key_dim 128, value_dim a multiple of 16; only runs of at most `most_rows`.
+// key_dim 128, value_dim a multiple of 16; only runs of at most `most_rows`. Reads states before it waits for the kernel
+// before, which must not write them.
 void launch_gated_delta_step(const GatedDeltaView& args, int most_rows, Stream stream);
 // key_dim = value_dim = 128, bf16 activations with aligned rows; only runs of more than kStepRows. Scratch of
 // gated_delta_chunk_bytes().
@@ -69,6 +71,7 @@ struct TapeArgs {
   int width = 0;
   Rows parts[3];
   int widths[3] = {};            // 0 = absent
+  bool wide = false;             // eight elements of any of them, at multiples of eight, allow 16-byte accesses
   BatchView batch;
 };
 void launch_write_tapes(const TapeArgs& args, Stream stream);

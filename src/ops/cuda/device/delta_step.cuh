@@ -5,6 +5,9 @@
 // needs one pass over the state and one reduction for both sums.
 #pragma once
 
+#include "ops/cuda/device/math.cuh"
+#include "ops/cuda/device/rows.cuh"
+
 namespace strata::cuda {
 
 constexpr int kKeys = 128;
@@ -14,13 +17,45 @@ constexpr int kKeyPitch =
     20;  // keys kk, kk + 8, .. side by side; eight lanes' reads of 16 bytes meet no bank twice
 
 struct Prepared {
-  float k[kPreparedRows][8 * kKeyPitch];  // normalised, key kk + 8 i at key_place(kk + 8 i)
-  float q[kPreparedRows][8 * kKeyPitch];  // and divided by sqrt(K)
+  alignas(16) float k[kPreparedRows][8 * kKeyPitch];  // normalised, key kk + 8 i at key_place(kk + 8 i)
+  alignas(16) float q[kPreparedRows][8 * kKeyPitch];  // and divided by sqrt(K)
   float kq[kPreparedRows], decay[kPreparedRows], beta[kPreparedRows];
 };
 __device__ __forceinline__ int key_place(int key) { return key % 8 * kKeyPitch + key / 8; }
 
 constexpr float kQueryScale = 0.08838834764831845F;  // 1 / sqrt(128)
+
+// A warp makes row r of `to`. x: eight channels of q (lanes 0 .. 15) or k (lanes 16 .. 31) after the convolution;
+// a, b: the head's gates; rate: e^a_log.
+__device__ __forceinline__ void prepare_row(Prepared& to, int r, const Eight& x, float a, float b, float rate,
+                                            float dt_bias) {
+  const int lane = threadIdx.x % 32;
+  float squares[2] = {}, products[2] = {};
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const float other = __shfl_xor_sync(~0U, x.v[e], 16);
+    squares[e / 4] += x.v[e] * x.v[e];
+    products[e / 4] += x.v[e] * other;
+  }
+#pragma unroll
+  for (int o = 8; o > 0; o >>= 1) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      squares[j] += __shfl_xor_sync(~0U, squares[j], o);
+      products[j] += __shfl_xor_sync(~0U, products[j], o);
+    }
+  }
+  const bool query = lane < 16;
+  const float scale = rsqrtf(squares[0] + squares[1] + 1e-6F) * (query ? kQueryScale : 1.0F);
+  const float other_scale = __shfl_xor_sync(~0U, scale, 16);
+  float* at = query ? to.q[r] : to.k[r];
+#pragma unroll
+  for (int e = 0; e < 8; ++e) at[key_place(lane % 16 * 8 + e)] = x.v[e] * scale;
+  if (lane != 0) return;
+  to.kq[r] = (products[0] + products[1]) * scale * other_scale;
+  to.decay[r] = expf(-rate * softplus(a + dt_bias));
+  to.beta[r] = sigmoid(b);
+}
 
 // Sums each of eight values over the eight lanes of a column group; lane kk keeps the sum of value kk.
 __device__ __forceinline__ float reduce_scatter(const float (&x)[8], int kk) {
