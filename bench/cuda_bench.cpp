@@ -177,10 +177,8 @@ void bench_experts(Bench& b, DType dtype, int rows) {
     const auto turn = static_cast<std::size_t>(i % turns);
     const Scratch scratch(b.ops().arena());
     const Routing routing = b.ops().route({.logits = logits[turn]}, kChosen);
-    const Tensor gate_up = b.ops().make({rows * kChosen, 2 * kHidden}), hidden = b.ops().make({rows * kChosen, kHidden}),
-                 y = b.ops().make({rows * kChosen, kInputs});
-    b.ops().expert_linear(gate_up, x, routing, up[turn], {});
-    b.ops().glu(hidden, gate_up, Activation::kSilu, 0);
+    const Tensor hidden = b.ops().make({rows * kChosen, kHidden}), y = b.ops().make({rows * kChosen, kInputs});
+    b.ops().expert_linear_glu(hidden, x, routing, up[turn], {}, Activation::kSilu, 0);
     b.ops().expert_linear(y, hidden, routing, down[turn], {});
     b.ops().combine(out, y, routing, {}, {});
   }, rows > 1024 ? 4 : 12);
@@ -401,11 +399,11 @@ void run(Bench& b) {
     for (const int rows : {1, 4, 16, 64, 256, 1024, 8192}) bench_experts(b, dtype, rows);
   }
   for (const int rows : {1, 2, 64}) bench_from_the_stream(b, rows);
-  for (const int n : {1, 16, 64, 128}) bench_delta(b, 16, 32, n, 1, 64, false);
+  for (const int n : {1, 16, 64, 128, 256}) bench_delta(b, 16, 32, n, 1, 64, false);
   bench_delta(b, 16, 32, 64, 4, 64, true);
   bench_delta(b, 16, 32, 64, 8, 64, true);
-  for (const int n : {1, 2, 64}) bench_delta_net(b, 16, 32, n, 1, false);
-  for (const int n : {1, 4, 8}) bench_delta_net(b, 16, 32, n, 4, true);
+  for (const int n : {1, 2, 4, 16, 64, 256}) bench_delta_net(b, 16, 32, n, 1, false);
+  for (const int n : {1, 4, 8, 64}) bench_delta_net(b, 16, 32, n, 4, true);
   for (const int n : {1024, 8192}) bench_delta(b, 16, 32, 1, n, 0, false);
   bench_delta(b, 16, 32, 8, 1024, 0, false);
   for (const auto& [heads, kv_heads, dim] : {std::tuple{16, 2, 256}, {32, 8, 128}}) {

@@ -139,7 +139,7 @@ TEST_P(ProductParity, TilesOfEverySize) {
   };
   unsigned seed = 5000;
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
-    for (const Case& c : {Case{60, 12700, 136, false}, {1600, 2050, 264, false}, {1700, 2048, 520, true}, {50, 25600, 72, true}}) {
+    for (const Case& c : {Case{60, 12700, 136, false}, {1600, 2050, 264, false}, {1700, 2048, 520, true}, {50, 25600, 72, true}, {4229, 130, 264, false}}) {
       const Matrix m = random_weights(dtype, {c.outputs}, c.inputs, seed += 10);
       const WeightPair w = weight(m.matrix);
       const Pair x = activations({c.rows, c.inputs}, seed + 1), out = poisoned({c.rows, c.glu ? c.outputs / 2 : c.outputs});
@@ -337,6 +337,23 @@ TEST_P(ProductParity, RouteAndExperts) {
       gpu().combine(out.gpu, y.gpu, on_gpu, shared.gpu, gate.gpu);
       EXPECT_LT(distance(out), 2 * tolerance()) << name(dtype) << " combine " << c.experts;
     }
+  }
+}
+
+// Entries of one and of several chunks, with and without a few at the end; an expert that nobody chooses.
+TEST_P(ProductParity, RouteSortsEntries) {
+  unsigned seed = 1500;
+  for (const auto& [rows, experts, k] : {std::tuple{33, 256, 8}, {128, 256, 8}, {129, 256, 8}, {3000, 256, 8}, {1000, 40, 3}, {700, 300, 5},
+                                         {103, 1000, 9}, {515, 600, 1}, {2049, 17, 2}}) {
+    HostTensor scores = random_tensor({rows, experts}, seed += 10);
+    for (int r = 0; r < rows; ++r) scores.view().row<float>(r)[experts / 2] = -100;
+    for (int r = 0; r < rows; r += 3) scores.view().row<float>(r)[experts / 3] += 3;  // one expert gets many
+    const Pair logits = both(std::move(scores), DType::kF32);
+    const Routing on_cpu = cpu().route({.logits = logits.cpu}, k), on_gpu = gpu().route({.logits = logits.gpu}, k);
+    const std::string what = fmt::format("{} rows, {} of {}", rows, k, experts);
+    EXPECT_EQ(distance({on_cpu.expert, on_gpu.expert}), 0) << what;
+    EXPECT_EQ(distance({on_cpu.order, on_gpu.order}), 0) << what;
+    EXPECT_EQ(distance({on_cpu.first, on_gpu.first}), 0) << what;
   }
 }
 

@@ -35,6 +35,7 @@ struct MultiplyF8 {
 #pragma unroll
         for (int i = 0; i < 2 * kTogether; ++i)
           scale[i / 2][i % 2] = a.w.scales[scales[i0 + i / 2][i % 2] + block];
+        if constexpr (C::kInTurns) c.take_turn();
         products_begin();
 #pragma unroll
         for (int j = 0; j < 4 * C::kPlanes; ++j) {  // the small plane first
@@ -44,6 +45,7 @@ struct MultiplyF8 {
                                   c.rows_of(stage, C::kPlanes - 1 - j / 4) + 2 * (j % 4), j > 0);
         }
         products_commit();
+        if constexpr (C::kInTurns) c.give_turn();
         products_wait<0>();
         if (i0 + kTogether == C::kGroups) c.release(c.ring.stage);
 #pragma unroll

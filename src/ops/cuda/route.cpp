@@ -46,6 +46,7 @@ Routing CudaOps::route(const RouteArgs& args, int k) {
   view.weight = routing.weight.data<float>();
   view.order = routing.order.data<std::int32_t>();
   view.first = routing.first.data<std::int32_t>();
+  view.counts = make({cuda::route_counts(rows * k, view.experts)}, DType::kI32).data<std::int32_t>();
   cuda::launch_route(view, stream_);
   return routing;
 }

@@ -1,4 +1,5 @@
-// route: a warp per row chooses its experts; then a block per expert lists the entries that chose it, in order.
+// route: a warp per row chooses its experts; then the entries (row, choice) are sorted by expert, those of one in order: a count
+// of each in every chunk of entries, then every chunk puts its own where they belong.
 #include "ops/cuda/device/choose.cuh"
 #include "ops/cuda/device/launch.cuh"
 #include "ops/cuda/route.h"
@@ -41,59 +42,94 @@ __global__ void __launch_bounds__(512) few_kernel(RouteView a) {
   }
 }
 
-// Block e lists the entries of expert e: entries of lower experts come before, equal ones stay in order. A thread takes four
-// neighbours at a time.
-__global__ void __launch_bounds__(256) sort_kernel(RouteView a) {
+constexpr int kChunk = 512;  // entries of a chunk, by a block
+
+// counts [chunks, experts] of each chunk's entries.
+template <int Experts>
+__global__ void __launch_bounds__(256) count_kernel(RouteView a) {
   begin_kernel();
-  __shared__ int below_of[8], equal_of[8];
-  const int e = blockIdx.x, entries = a.rows * a.k, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const auto four = [&](int i) {
-    if (i + 4 <= entries) return *reinterpret_cast<const int4*>(a.expert + i);
-    const auto one = [&](int j) { return j < entries ? a.expert[j] : a.experts; };
-    return make_int4(one(i), one(i + 1), one(i + 2), one(i + 3));
-  };
-  int below = 0;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) * 4; i < entries; i += 1024) {
-    const int4 q = four(i);
-    below += (q.x < e) + (q.y < e) + (q.z < e) + (q.w < e);
-  }
-#pragma unroll
-  for (int o = 16; o > 0; o >>= 1) below += __shfl_xor_sync(~0U, below, o);
-  if (lane == 0) below_of[warp] = below;
+  __shared__ int count[Experts];
+  for (int e = threadIdx.x; e < a.experts; e += 256) count[e] = 0;
   __syncthreads();
-  below = 0;
-  for (int w = 0; w < 8; ++w) below += below_of[w];
-  if (threadIdx.x == 0) {
-    a.first[e] = below;
-    if (e == a.experts - 1) a.first[a.experts] = entries;
+  const int begin = static_cast<int>(blockIdx.x) * kChunk, end = min(begin + kChunk, a.rows * a.k);
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += 256) atomicAdd(count + a.expert[i], 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < a.experts; e += 256) a.counts[blockIdx.x * a.experts + e] = count[e];
+}
+
+// An entry's place: after those of lower experts, and of its own those of earlier chunks, warps and lanes.
+template <int Experts>
+__global__ void __launch_bounds__(kChunk) place_kernel(RouteView a) {
+  begin_kernel();
+  constexpr int kThreads = kChunk, kWarps = kThreads / 32;
+  __shared__ std::uint16_t of_warp[kWarps][Experts];  // entries of an expert; then of those in earlier warps
+  __shared__ int total[Experts], start[Experts], warp_sums[kWarps];  // of all chunks; of earlier ones, then the first place
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chunk = blockIdx.x, chunks = gridDim.x,
+            i = chunk * kThreads + thread;
+  for (int e = lane; e < a.experts; e += 32) of_warp[warp][e] = 0;
+  for (int e = thread; e < a.experts; e += kThreads) total[e] = start[e] = 0;
+  __syncthreads();
+  const bool inside = i < a.rows * a.k;
+  const int expert = inside ? a.expert[i] : a.experts;
+  const unsigned alike = __match_any_sync(~0U, expert);
+  const int rank = __popc(alike & ((1U << lane) - 1));
+  if (inside && rank == 0) of_warp[warp][expert] = static_cast<std::uint16_t>(__popc(alike));
+  const int slices = max(kThreads / a.experts, 1), slice = thread / a.experts;
+  if (chunks > 1 && slice < slices) {
+    for (int e = thread - slice * a.experts; e < a.experts; e += kThreads) {
+      int all = 0, earlier = 0;
+#pragma unroll 16
+      for (int c = slice; c < chunks; c += slices) {
+        const int n = a.counts[c * a.experts + e];
+        all += n;
+        earlier += c < chunk ? n : 0;
+      }
+      atomicAdd(total + e, all);
+      atomicAdd(start + e, earlier);
+    }
   }
-  int at = below;
-  for (int base = 0; base < entries; base += 1024) {
-    const int i = base + static_cast<int>(threadIdx.x) * 4;
-    const int4 q = i < entries ? four(i) : make_int4(a.experts, a.experts, a.experts, a.experts);
-    const bool equal[4] = {q.x == e, q.y == e, q.z == e, q.w == e};
-    const int own = equal[0] + equal[1] + equal[2] + equal[3];
+  __syncthreads();
+  int base = 0;
+  for (int e0 = 0; e0 < a.experts; e0 += kThreads) {
+    const int e = e0 + thread;
+    int own = 0;
+    if (e < a.experts) {
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        const int n = of_warp[w][e];
+        of_warp[w][e] = static_cast<std::uint16_t>(own);
+        own += n;
+      }
+      if (chunks > 1) own = total[e];
+    }
     int sum = own;
 #pragma unroll
     for (int o = 1; o < 32; o <<= 1) {
       const int before = __shfl_up_sync(~0U, sum, o);
       if (lane >= o) sum += before;
     }
-    if (lane == 31) equal_of[warp] = sum;
     __syncthreads();
-    int place = at + sum - own, all = 0;
-    for (int w = 0; w < 8; ++w) {
-      place += w < warp ? equal_of[w] : 0;
-      all += equal_of[w];
-    }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (equal[j]) a.order[place++] = i + j;
-    }
-    at += all;
+    if (lane == 31) warp_sums[warp] = sum;
     __syncthreads();
+    for (int w = 0; w < kWarps; ++w) {
+      if (w == warp && e < a.experts) {
+        const int first = base + sum - own;
+        start[e] += first;
+        if (chunk == 0) a.first[e] = first;
+      }
+      base += warp_sums[w];
+    }
   }
+  if (chunk == 0 && thread == 0) a.first[a.experts] = base;
+  __syncthreads();
+  if (inside) a.order[start[expert] + of_warp[warp][expert] + rank] = i;
+}
+
+template <int Experts>
+void sort(const RouteView& args, Stream stream) {
+  const int chunks = ceil_div(args.rows * args.k, kChunk);
+  if (chunks > 1) launch(count_kernel<Experts>, static_cast<unsigned>(chunks), 256, 0, stream, args);
+  launch(place_kernel<Experts>, static_cast<unsigned>(chunks), kChunk, 0, stream, args);
 }
 
 // One thread for each entry (row, expert), and for each start.
@@ -123,7 +159,7 @@ void launch_route(const RouteView& args, Stream stream) {
   }
   const auto blocks = static_cast<unsigned>(ceil_div(args.rows, many ? 2 : 8));
   many ? launch(choose_kernel<32, 2>, blocks, 64, 0, stream, args) : launch(choose_kernel<8, 8>, blocks, 256, 0, stream, args);
-  if (args.order != nullptr) launch(sort_kernel, static_cast<unsigned>(args.experts), 256, 0, stream, args);
+  if (args.order != nullptr) args.experts > 256 ? sort<kMostExperts>(args, stream) : sort<256>(args, stream);
 }
 
 }  // namespace strata::cuda

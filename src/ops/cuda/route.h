@@ -17,12 +17,14 @@ struct RouteView {
   float* weight = nullptr;        // [rows, k]
   int* order = nullptr;           // [rows * k], or null: not sorted
   int* first = nullptr;           // [experts + 1], or null
+  int* counts = nullptr;          // with order: scratch of route_counts() numbers
   int rows = 0, experts = 0, k = 0, groups = 1, top_groups = 1;
   int scoring = 0;                // as strata::Scoring
   bool normalise = true;
   float scale = 1;
   const float* expert_scale = nullptr;  // [experts] or null
 };
+constexpr std::int64_t route_counts(std::int64_t entries, std::int64_t experts) { return (entries + 511) / 512 * experts; }
 // Checks `args`; all but the outputs.
 RouteView view_of(const RouteArgs& args, int k);
 void launch_route(const RouteView& args, Stream stream);

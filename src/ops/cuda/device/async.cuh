@@ -17,6 +17,12 @@ __device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarri
 __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+// Arrives at the barrier that lies there in block `rank` of the cluster.
+__device__ __forceinline__ void barrier_arrive_at(std::uint64_t* barrier, int rank) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::
+                   "r"(shared_address(barrier)), "r"(rank)
+               : "memory");
+}
 // Arrives, and makes the phase wait for `bytes` of bulk copies too.
 __device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
@@ -33,6 +39,14 @@ __device__ __forceinline__ void copy_box(void* to, const TensorMap* map, int col
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
                    "r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier))
                : "memory");
+}
+// The same to the first two blocks of the cluster; each one's barrier at that place counts the bytes.
+__device__ __forceinline__ void copy_box_to_both(void* to, const TensorMap* map, int column, int row, std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::
+          "r"(shared_address(to)),
+      "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)), "h"(static_cast<std::uint16_t>(3))
+      : "memory");
 }
 __device__ __forceinline__ void copy_page(void* to, const TensorMap* map, int column, int page, std::uint64_t* barrier) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, 0, %3}], [%4];" ::

@@ -33,7 +33,11 @@ struct Consumer {
     return shared_address(ring_bytes + ring.stage * C::kStageBytes);
   }
   __device__ __forceinline__ void release(int stage) {
-    if (lane == 0) barrier_arrive(s.empty + stage);
+    if constexpr (C::kPair) {  // either block's copies go to both
+      if (lane < 2) barrier_arrive_at(s.empty + stage, lane);
+    } else if (lane == 0) {
+      barrier_arrive(s.empty + stage);
+    }
   }
   // Before the loop of products: else ptxas gives up on keeping them in flight.
   template <int M>
@@ -141,6 +145,12 @@ struct Consumer {
     for (int j = 0; j < N / 2; ++j) gate[j] = in[0][j];
   }
 
+  __device__ __forceinline__ void take_turn() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(4 + group), "n"(128 * kConsumers) : "memory");
+  }
+  __device__ __forceinline__ void give_turn() const {
+    asm volatile("bar.arrive %0, %1;" ::"r"(5 - group), "n"(128 * kConsumers) : "memory");
+  }
   // Of the four warps of this consumer, about their staging.
   __device__ __forceinline__ void meet() const {
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
@@ -155,26 +165,28 @@ struct Consumer {
     whole ? write_rows<N>(info.row + row0, n0, d) : write_each<N>(info.row + row0, n0 + warp * 16, d);
   }
 
-  // Any output through the warp's staging, as f32.
-  template <int N>
+  // Any output through the warp's staging, as f32. Parts by recursion: a loop around that of the rows is not
+  // unrolled, and sums with an index lie in local memory, where every stage of products then leaves them.
+  template <int N, int Part = 0>
   __device__ __forceinline__ void write_each(const int* rows, int n0, const float (&d)[N / 2]) {
-    constexpr int kEach = std::min(N, 32);
+    constexpr int kEach = std::min(N - Part, 32);
     float* own = reinterpret_cast<float*>(staging + group * C::kStagingEach + warp * (C::kStagingEach / 4));
-    meet();  // the staging is free
-#pragma unroll
-    for (int part = 0; part < N; part += kEach) {
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < kEach / 2; ++j)
-        own[(j / 4 * 8 + 2 * t + j % 2) * 16 + g + j / 2 % 2 * 8] = d[part / 2 + j];
-      __syncwarp();
-#pragma unroll 1
-      for (int r = lane / 16; r < kEach; r += 2) {
-        const int n = n0 + lane % 16, row = rows[part + r];
-        if (row >= 0 && n < outputs_of<C>(a)) store(a.out, row, n, own[r * 16 + lane % 16]);
-      }
-    }
+    if constexpr (Part == 0) meet();  // the staging is free
     __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kEach / 2; ++j)
+      own[(j / 4 * 8 + 2 * t + j % 2) * 16 + g + j / 2 % 2 * 8] = d[Part / 2 + j];
+    __syncwarp();
+#pragma unroll 1
+    for (int r = lane / 16; r < kEach; r += 2) {
+      const int n = n0 + lane % 16, row = rows[Part + r];
+      if (row >= 0 && n < outputs_of<C>(a)) store(a.out, row, n, own[r * 16 + lane % 16]);
+    }
+    if constexpr (Part + kEach < N) {
+      write_each<N, Part + kEach>(rows, n0, d);
+    } else {
+      __syncwarp();
+    }
   }
 
   // bf16 through the consumer's staging: whole lines of 128 bytes to each row.

@@ -12,6 +12,69 @@
 
 namespace strata::cuda {
 
+// Fills the TileInfo of tiles, step by step: the loads of a step are waited for in the next, which comes after
+// another stage's copies.
+template <typename C>
+struct Planner {
+  static constexpr int kSteps = 4, kEach = (C::kRows + C::kProducers - 1) / C::kProducers;  // rows of a thread
+  const LinearArgs& a;
+  const Schedule<C>& schedule;
+  TileShared<C>& s;
+  const int thread;
+  Ring<kInfos> slot;
+  int expert = 0, start = 0, rows = 0;
+  int row[kEach];
+  float scale[kEach];
+  TilePlace place;
+
+  __device__ __forceinline__ Planner(const LinearArgs& args, const Schedule<C>& of, TileShared<C>& shared, int of_block)
+      : a(args), schedule(of), s(shared), thread(of_block) {}
+
+  __device__ __forceinline__ void step(int tile, int number) {
+    TileInfo<C>& info = s.info[slot.stage];
+    if (number == 0) {
+      if constexpr (C::kExperts) {
+        expert = schedule.expert_of(tile);
+        start = a.first[expert];
+        rows = a.first[expert + 1];
+      }
+    } else if (number == 1) {
+      place = schedule.place(tile, expert, start, rows - start);
+      const int count = static_cast<int>(place.end - place.row);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int r = thread + i * C::kProducers;
+        row[i] = r >= count ? -1 : C::kExperts ? a.order[place.row + r] : static_cast<int>(place.row) + r;
+      }
+    } else if (number == 2) {
+      barrier_wait(s.info_empty + slot.stage, slot.parity ^ 1);
+      if (thread == 0) {
+        const int count = static_cast<int>(place.end - place.row), width_step = C::width_step(count);
+        info.expert = place.expert, info.output = place.output, info.same = place.same;
+        info.start = static_cast<int>(place.row), info.count = count;
+        info.width = (count + width_step - 1) / width_step * width_step;
+      }
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int r = thread + i * C::kProducers;
+        if (r < C::kRows) info.row[r] = row[i];
+        if constexpr (C::kF8)
+          scale[i] = row[i] >= 0 ? a.x_scales[C::kExperts ? row[i] / a.divisor : row[i]] : 0.0F;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int r = thread + i * C::kProducers;
+        if constexpr (C::kF8) {
+          if (r < C::kRows) info.scale[r] = scale[i];
+        }
+      }
+      barrier_arrive(s.info_full + slot.stage);
+      slot.next();
+    }
+  }
+};
+
 template <typename C>
 __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* weights, const TensorMap* rows,
                                         const Schedule<C>& schedule, std::uint8_t* ring_bytes,
@@ -19,10 +82,10 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
   const int thread = threadIdx.x % 128;
   if (thread >= C::kProducers) return;
   const bool copies = thread < (C::kFour ? 32 : 1);  // weights
-  const auto copy_weights = [&](const TilePlace& p, int block, int stage) {
+  const auto copy_weights = [&](int expert, int output, bool same, int block, int stage) {
     std::uint8_t* to = ring_bytes + stage * C::kStageBytes;
     const auto row_of = [&](int part) {
-      return p.expert * a.w.outputs + weight_row<C>(a, part / C::kGroups, part % C::kGroups) + p.output;
+      return expert * a.w.outputs + weight_row<C>(a, part / C::kGroups, part % C::kGroups) + output;
     };
     if (thread == 0) barrier_expect(s.full + stage, C::kExperts ? C::kWeightBytes : C::kStageBytes);
     if constexpr (C::kFour) {
@@ -37,34 +100,44 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
                  kBytes, s.full + stage);
     } else {
 #pragma unroll
-      for (int part = 0; part < C::kRowsOfW / 64; ++part)
-        copy_box(to + part * 64 * 128, weights, block * C::kInputs, static_cast<int>(row_of(part)),
-                 s.full + stage);
+      for (int part = 0; part < C::kRowsOfW / 64; ++part) {
+        const int row = static_cast<int>(row_of(part));
+        if (!same) {
+          copy_box(to + part * 64 * 128, weights, block * C::kInputs, row, s.full + stage);
+        } else if (part % 2 == schedule.rank) {
+          copy_box_to_both(to + part * 64 * 128, weights, block * C::kInputs, row, s.full + stage);
+        }
+      }
     }
   };
+  Planner<C> planner(a, schedule, s, thread);
+  const bool any = schedule.first < schedule.total;
+  if (any) planner.step(schedule.first, 0), planner.step(schedule.first, 1);
   int early = 0;  // stages whose weights are under way
   if constexpr (C::kEarly) {
-    if (copies && schedule.first < schedule.total) {
-      const TilePlace p = schedule(schedule.first);
+    if (copies && any) {
+      const TilePlace& p = planner.place;
       for (; early < min(C::kStages, schedule.end - schedule.begin); ++early)
-        copy_weights(p, schedule.begin + early, early);
+        copy_weights(p.expert, p.output, p.same, schedule.begin + early, early);
     }
     begin_kernel();
   }
+  if (any) planner.step(schedule.first, 2), planner.step(schedule.first, 3);
   Ring<C::kStages> ring;
-  Ring<2> slot;
+  Ring<kInfos> slot;
   for (int tile = schedule.first; tile < schedule.total; tile += schedule.step, slot.next()) {
-    const TilePlace p = schedule(tile);
-    const int count = static_cast<int>(p.end - p.row),
-              width = (count + C::kWidthStep - 1) / C::kWidthStep * C::kWidthStep;
-    const auto row_of = [&](int r) { return C::kExperts ? a.order[p.row + r] : static_cast<int>(p.row) + r; };
+    const bool more = tile + schedule.step < schedule.total;
+    barrier_wait(s.info_full + slot.stage, slot.parity);
+    const TileInfo<C>& info = s.info[slot.stage];
+    const int expert = info.expert, output = info.output, width = info.width;
+    const bool same = info.same;
     // Gathered rows: thread i copies piece i % 8 of rows i / 8, i / 8 + 16, ..
     constexpr int kEach = C::kRows / 16, kBytes = C::kF8 ? 1 : 2;
     unsigned from[kEach];  // in units of 16 bytes
     if constexpr (C::kExperts) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        const int row = row_of(min(thread / 8 + 16 * j, count - 1)) / a.divisor;
+        const int row = info.row[min(thread / 8 + 16 * j, info.count - 1)] / a.divisor;
         from[j] = static_cast<unsigned>(row * (a.x.stride * kBytes / 16) + thread % 8);
       }
     }
@@ -75,15 +148,15 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
         if (early > 0) {
           --early;
         } else {
-          copy_weights(p, block, ring.stage);
+          copy_weights(expert, output, same, block, ring.stage);
         }
       }
       if (thread == 0) {
         if constexpr (!C::kExperts) {
 #pragma unroll
           for (int box = 0; box < C::kBoxes; ++box)
-            copy_box(boxes + box * C::kBox, rows, (block * C::kBoxes + box) * (128 / kBytes),
-                     static_cast<int>(p.row), s.full + ring.stage);
+            copy_box(boxes + box * C::kBox, rows, (block * C::kBoxes + box) * (128 / kBytes), info.start,
+                     s.full + ring.stage);
         }
       }
       if constexpr (C::kExperts) {
@@ -101,31 +174,22 @@ __device__ __forceinline__ void produce(const LinearArgs& a, const TensorMap* we
         }
         barrier_arrive_copies(s.full + ring.stage);
       }
-      if (block > schedule.begin) continue;
-      barrier_wait(s.info_empty + slot.stage, slot.parity ^ 1);
-      TileInfo<C>& info = s.info[slot.stage];
-#pragma unroll
-      for (int r = thread; r < C::kRows; r += C::kProducers) {
-        const int row = r < count ? row_of(r) : -1;
-        info.row[r] = row;
-        if constexpr (C::kF8)
-          info.scale[r] = r < count ? a.x_scales[C::kExperts ? row / a.divisor : row] : 0.0F;
-      }
-      if (thread == 0) info.expert = p.expert, info.output = p.output, info.width = width;
-      barrier_arrive(s.info_full + slot.stage);
+      if (more && block - schedule.begin < planner.kSteps)
+        planner.step(tile + schedule.step, block - schedule.begin);
     }
+    for (int i = schedule.end - schedule.begin; more && i < planner.kSteps; ++i)
+      planner.step(tile + schedule.step, i);
   }
 }
 
 // f with the width as a constant.
-template <typename C, typename F>
+template <typename C, int N = C::kRows, typename F>
 __device__ __forceinline__ void with_width(int width, F&& f) {
-  if (width == C::kRows) return f(std::integral_constant<int, C::kRows>{});
-  if constexpr (C::kRows == 128) {
-    if (width == 96) return f(std::integral_constant<int, 96>{});
-    if (width == 64) return f(std::integral_constant<int, 64>{});
+  constexpr int kLess = N - C::width_step(N);
+  if constexpr (kLess > 0) {
+    if (width <= kLess) return with_width<C, kLess>(width, f);
   }
-  f(std::integral_constant<int, C::kWidthStep>{});
+  f(std::integral_constant<int, N>{});
 }
 
 // Multiply::run<N>(consumer, info, begin, end, sum): the sums over stages [begin, end) of a tile of N rows,
@@ -136,13 +200,14 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), C::kBlocks)
                  const __grid_constant__ TensorMap rows) {
   extern __shared__ std::uint8_t shared[];
   __shared__ TileShared<C> s;
+  static_assert(C::kShared + sizeof(s) + 128 <= 227 * 1024 / C::kBlocks);
   std::uint8_t* ring_bytes = shared + (1024 - shared_address(shared) % 1024) % 1024;
   if (threadIdx.x == 0) {
     for (int i = 0; i < C::kStages; ++i) {
       barrier_init(s.full + i, C::kExperts ? 129 : 1);
-      barrier_init(s.empty + i, kConsumers * 4);
+      barrier_init(s.empty + i, kConsumers * 4 * (C::kPair ? 2 : 1));
     }
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kInfos; ++i) {
       barrier_init(s.info_full + i, C::kProducers);
       barrier_init(s.info_empty + i, kConsumers * 4);
     }
@@ -152,7 +217,14 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), C::kBlocks)
   }
   if constexpr (!C::kEarly) begin_kernel();
   if (C::kExperts && a.x_planes.data != nullptr) wait_for_previous();  // the entries may be the kernel before's
-  __syncthreads();
+  const auto meet = [] {
+    if constexpr (C::kPair) {
+      cooperative_groups::this_cluster().sync();
+    } else {
+      __syncthreads();
+    }
+  };
+  meet();
   const Schedule<C> schedule(a, s);
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -161,7 +233,8 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), C::kBlocks)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(C::kRegisters));
     if constexpr (C::kEarly) begin_kernel();
     Consumer<C> c(a, s, ring_bytes, ring_bytes + C::kStages * C::kStageBytes);
-    Ring<2> slot;
+    if (C::kInTurns && c.group == 1) c.give_turn();
+    Ring<kInfos> slot;
     for (int tile = schedule.first; tile < schedule.total; tile += schedule.step, slot.next()) {
       barrier_wait(s.info_full + slot.stage, slot.parity);
       const TileInfo<C>& info = s.info[slot.stage];
@@ -182,6 +255,7 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), C::kBlocks)
       if (c.lane == 0) barrier_arrive(s.info_empty + slot.stage);
     }
   }
+  if constexpr (C::kPair) meet();  // nobody leaves while the other copies to it or arrives there
 }
 
 template <typename C, typename Multiply>
@@ -197,6 +271,10 @@ void start_tiles(const LinearArgs& a, Stream stream) {
   const std::int64_t most = (ceil_div(a.rows, std::int64_t{C::kRows}) +
                              (C::kExperts ? std::min<std::int64_t>(a.w.experts, a.rows) : 0)) *
                             output_tiles;
+  if constexpr (C::kPair) {
+    return launch_clusters(kernel, static_cast<unsigned>(2 * std::min<std::int64_t>(most, a.processors / 2)), 2,
+                           128 * (kConsumers + 1), C::kShared, stream, a, weights, rows);
+  }
   LinearArgs args = a;
   if (C::kSplit > 1 && a.rows <= C::kRows && a.rows > C::kRows - C::kWidthStep &&
       a.w.inputs > (C::kSplit - 1) * C::kInputs && most * C::kSplit <= a.processors * C::kBlocks)
@@ -219,7 +297,8 @@ void pick_tiles(const LinearArgs& a, Stream stream) {
   };
   constexpr int kGroups = Glu || Experts ? 2 : 1;
   if (rows > 64 && enough(128, 256)) {
-    using C = TileConfig<128, 2, Planes, Experts, Glu>;
+    // An expert's rows differ from the average: the most that registers and shared memory hold (a block's sums).
+    using C = TileConfig<Experts && Planes == 0 ? 144 : 128, 2, Planes, Experts, Glu>;
     return start_tiles<C, Multiply<C>>(a, stream);
   }
   if (rows > 32 && (rows <= 64 || enough(64, 128 * kGroups))) {
