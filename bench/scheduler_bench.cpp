@@ -122,6 +122,6 @@ int main() {
               "took new pages)\n",
               kSequences, times[times.size() / 2], times[times.size() * 99 / 100], counts[counts.size() / 2], counts.back(), counts.size(), grown);
   for (auto& s : all) residency.release(*s);
-  for (const int pages : {5000, 30000}) admissions_with_a_full_cache(pages, 800);
+  for (const int pages : {4400, 5000, 30000}) admissions_with_a_full_cache(pages, 800);
   return counts[counts.size() / 2] == 0 ? 0 : 1;
 }

@@ -9,7 +9,8 @@
 namespace strata {
 
 PrefixCache::PrefixCache(RefPool& pages, RefPool& slots, bool needs_state)
-    : page_pool_(pages), slot_pool_(slots), needs_state_(needs_state) {}
+    : page_pool_(pages), slot_pool_(slots), needs_state_(needs_state), of_page_(static_cast<std::size_t>(pages.total())),
+      of_slot_(static_cast<std::size_t>(slots.total())) {}
 
 PrefixCache::~PrefixCache() { clear(); }
 
@@ -24,8 +25,8 @@ PrefixCache::Node* PrefixCache::child(Node& node, std::span<const int> page_toke
 
 void PrefixCache::touch(Node* node) {
   for (; node->parent != nullptr; node = node->parent) {
-    order_.splice(order_.begin(), order_, node->order);
-    if (node->slot >= 0) snapshots_.splice(snapshots_.begin(), snapshots_, node->snapshot);
+    page_pool_.renew(node->page);
+    if (node->slot >= 0) slot_pool_.renew(node->slot);
   }
 }
 
@@ -80,8 +81,8 @@ PrefixCache::Node* PrefixCache::add_child(Node& parent, std::span<const int> pag
   node->page = page;
   page_pool_.retain(page);
   page_pool_.keep(page, true);
-  order_.push_front(node);
-  node->order = order_.begin();
+  of_page_[static_cast<std::size_t>(page)] = node;
+  ++pages_;
   parent.children.emplace(node->hash, std::move(fresh));
   return node;
 }
@@ -126,24 +127,28 @@ bool PrefixCache::attach(const std::string& root, std::span<const int> tokens, i
   if (node->slot >= 0) return false;
   node->slot = slot;
   slot_pool_.retain(slot);
-  snapshots_.push_front(node);
-  node->snapshot = snapshots_.begin();
+  slot_pool_.keep(slot, true);
+  of_slot_[static_cast<std::size_t>(slot)] = node;
+  ++snapshots_;
   return true;
 }
 
 void PrefixCache::drop_slot(Node& node) {
   if (node.slot < 0) return;
+  of_slot_[static_cast<std::size_t>(node.slot)] = nullptr;
+  slot_pool_.keep(node.slot, false);
   slot_pool_.release(node.slot);
   node.slot = -1;
-  snapshots_.erase(node.snapshot);
+  --snapshots_;
 }
 
 void PrefixCache::remove(Node* leaf) {
   STRATA_CHECK(leaf->children.empty(), "eviction of a node with {} children", leaf->children.size());
   drop_slot(*leaf);
+  of_page_[static_cast<std::size_t>(leaf->page)] = nullptr;
   page_pool_.keep(leaf->page, false);
   page_pool_.release(leaf->page);
-  order_.erase(leaf->order);
+  --pages_;
   auto& siblings = leaf->parent->children;
   const auto [begin, end] = siblings.equal_range(leaf->hash);
   Node* parent = leaf->parent;
@@ -152,32 +157,39 @@ void PrefixCache::remove(Node* leaf) {
 }
 
 bool PrefixCache::evict_page() {
-  for (std::size_t left = order_.size(); left > 0 && evictable_pages() > 0; --left) {
-    Node* node = order_.back();
-    if (page_pool_.refs(node->page) == 1 && (node->slot < 0 || slot_pool_.refs(node->slot) == 1)) {
+  for (int left = evictable_pages(); left > 0; --left) {
+    Node* node = of_page_[static_cast<std::size_t>(page_pool_.oldest_kept_alone())];
+    if (node->children.empty() && (node->slot < 0 || slot_pool_.refs(node->slot) == 1)) {
       remove(node);
       return true;
     }
-    touch(node);
+    page_pool_.renew(node->page);  // what hangs on it is in use, or was given back after it
   }
   return false;
 }
 
 bool PrefixCache::evict_slot() {
-  for (std::size_t left = snapshots_.size(); left > 0; --left) {
-    Node* node = snapshots_.back();
-    if (slot_pool_.refs(node->slot) == 1) {
-      drop_slot(*node);
-      return true;
-    }
-    snapshots_.splice(snapshots_.begin(), snapshots_, node->snapshot);
-  }
-  return false;
+  const int slot = slot_pool_.oldest_kept_alone();
+  if (slot < 0) return false;
+  drop_slot(*of_slot_[static_cast<std::size_t>(slot)]);
+  return true;
 }
 
 void PrefixCache::clear() {
-  while (!order_.empty()) remove(order_.back());
-  roots_.clear();
+  while (!roots_.empty()) {
+    Node* node = &roots_.begin()->second;
+    if (node->children.empty()) {
+      roots_.erase(roots_.begin());
+      continue;
+    }
+    while (!node->children.empty()) node = node->children.begin()->second.get();
+    for (bool more = true; more;) {  // up again, as far as nothing else hangs there
+      Node* parent = node->parent;
+      more = parent->parent != nullptr && parent->children.size() == 1;
+      remove(node);
+      node = parent;
+    }
+  }
 }
 
 std::vector<PrefixCache::Entry> PrefixCache::entries() const {

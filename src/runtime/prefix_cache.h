@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <span>
@@ -24,9 +23,8 @@ struct PrefixHit {
 };
 
 // Each node stands for one full page: its tokens after its ancestors'. One thread. The cache holds a reference to what it
-// keeps; what others refer to as well is in use and not evicted. A child is never more recently used than its parent, so the
-// least recently used node is a leaf. A search for something to evict that meets what is in use counts that as just used, so
-// that each search is short however much is cached or in use.
+// keeps; what others refer to as well is in use and not evicted. What is given back counts as used until then, and whoever
+// uses a path gives its deepest page back first, so that the least recently used node is a leaf.
 class PrefixCache {
  public:
   // `needs_state`: the model has recurrent layers, so only nodes with a snapshot can be resumed from.
@@ -51,8 +49,8 @@ class PrefixCache {
   bool evict_slot();
   void clear();               // forgets all that is not in use elsewhere, and the rest too (references are given back)
 
-  int pages() const { return static_cast<int>(order_.size()); }
-  int snapshots() const { return static_cast<int>(snapshots_.size()); }
+  int pages() const { return pages_; }
+  int snapshots() const { return snapshots_; }
   int evictable_pages() const { return page_pool_.kept_alone(); }  // held by the cache alone
   // For saving and tests: every node as (root, tokens from the root, page, slot), parents first.
   struct Entry {
@@ -70,7 +68,6 @@ class PrefixCache {
     std::uint64_t hash = 0;
     int page = -1, slot = -1;
     std::unordered_multimap<std::uint64_t, std::unique_ptr<Node>> children;
-    std::list<Node*>::iterator order, snapshot;  // the latter where there is a slot
   };
 
   Node* child(Node& node, std::span<const int> page_tokens) const;
@@ -83,8 +80,9 @@ class PrefixCache {
   RefPool& page_pool_;
   RefPool& slot_pool_;
   bool needs_state_;
+  int pages_ = 0, snapshots_ = 0;
+  std::vector<Node*> of_page_, of_slot_;  // null: not the cache's
   std::map<std::string, Node> roots_;
-  std::list<Node*> order_, snapshots_;  // all nodes and those with a slot, most recently used first
 };
 
 }  // namespace strata

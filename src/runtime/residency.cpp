@@ -87,8 +87,7 @@ void Residency::keep_snapshot(const Sequence& s, int tokens, int slot) {
 }
 
 void Residency::release(Sequence& s) {
-  for (const int page : s.pages) pages_.release(page);
-  s.pages.clear();
+  for (; !s.pages.empty(); s.pages.pop_back()) pages_.release(s.pages.back());  // the deepest is the first to be evicted
   for (int* slot : {&s.slot, &s.start_slot, &s.boundary_slot}) {
     if (*slot >= 0) slots_.release(*slot);
     *slot = -1;

@@ -36,7 +36,7 @@ std::vector<int> take(RefPool& pool, int n) {
 }
 
 void give(RefPool& pool, const std::vector<int>& ids) {
-  for (const int id : ids) pool.release(id);
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) pool.release(*id);
 }
 
 TEST(PrefixCache, TheHitIsTheMinimumOverPagesAndSnapshots) {
@@ -134,7 +134,12 @@ TEST(PrefixCache, EvictsInTheOrderOfUsePastWhatIsInUse) {
     give(p.pages, pages[used]);
     p.slots.release(slots[used]);
   }
-  while (cache.evict_page()) {}
+  for (std::size_t used : {0U, 2U}) {
+    for (const int page : {pages[used][1], pages[used][0]}) {
+      EXPECT_TRUE(cache.evict_page());
+      EXPECT_EQ(p.pages.refs(page), 0);
+    }
+  }
   EXPECT_EQ(cache.pages(), 0);
   EXPECT_EQ(cache.snapshots(), 0);
 }
