@@ -30,7 +30,7 @@ struct AttentionView {
 
 // Any element types and sizes (value_dim at most 512).
 void launch_attention_plain(const AttentionView& args, Stream stream);
-// bf16 q, out, gate and pages; head_dim = value_dim 64, 128 or 256; q aligned to 16 bytes.
+// bf16 q, out, gate and pages; head_dim = value_dim 64, 128 or 256; rows of all aligned to 16 bytes; scale > 0.
 void launch_attention_tiles(const AttentionView& args, Stream stream);
 // The second kernel where there are splits.
 void launch_attention_join(const AttentionView& args, Stream stream);

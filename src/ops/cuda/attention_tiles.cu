@@ -19,11 +19,12 @@ namespace strata::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634F;
+// A row's weights may grow to 2^kSlack before they are taken relative to a larger score: what rises little costs nothing.
+constexpr float kSlack = 8;
 
 template <int DimT, int GroupsT>
 struct Config {
   static constexpr int kDim = DimT, kGroups = GroupsT;     // consumer warpgroups
-  static constexpr float kSlack = 8;                       // powers of two by which a maximum may be passed before sums are rescaled
   static constexpr int kRows = 64 * kGroups;
   static constexpr int kPages = kDim == 256 ? 1 : 2;       // of a block of keys
   static constexpr int kKeys = 64 * kPages;
@@ -241,7 +242,7 @@ struct Consumer {
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float peak = peaks[half] * factor, now = peak > most[half] + C::kSlack ? peak : most[half];
+      const float peak = peaks[half] * factor, now = peak > most[half] + kSlack ? peak : most[half];
       base[half] = now == -INFINITY ? 0.0F : now;
       shrink[half] = now == most[half] ? 1.0F : power_of_two(most[half] - base[half]);
       most[half] = now;
