@@ -98,12 +98,6 @@ __device__ void produce(const AttentionView& a, const TileRows& rows, const Tens
   if (rows.block < rows.block_end) copy(values, rows.block_end - 1);
 }
 
-__device__ __forceinline__ float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // A descriptor `by` units of 16 bytes further on.
 __device__ __forceinline__ std::uint64_t moved(std::uint64_t descriptor, int by) {
   return (descriptor & ~std::uint64_t{~0U}) | static_cast<std::uint32_t>(static_cast<std::uint32_t>(descriptor) + by);

@@ -178,12 +178,12 @@ struct Chain {
   }
   // The state after row `row` of the chunk, into a slot; half the keys at a time, for want of registers.
   __device__ void save_inside(const Stage& s, int row, int slot, std::uint32_t (&from)[kChunk / 16][4]) const {
-    const float last = s.prepared.total[row], decay = power_of_2(last);
+    const float last = s.prepared.total[row], decay = power_of_two(last);
     fragments(from, right, [&](int j) {
       const float2 total = pair(s.prepared.total, j), key = pair(s.prepared.key, j);
       const int first = 8 * j + 2 * t;
-      return make_float2(first <= row ? power_of_2(last - total.x) * key.x : 0.0F,
-                         first + 1 <= row ? power_of_2(last - total.y) * key.y : 0.0F);
+      return make_float2(first <= row ? power_of_two(last - total.x) * key.x : 0.0F,
+                         first + 1 <= row ? power_of_two(last - total.y) * key.y : 0.0F);
     });
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

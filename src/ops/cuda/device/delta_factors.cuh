@@ -31,12 +31,6 @@ struct FactorShared {
   float beta[2][kChunk], total[2][kChunk], half[2];
 };
 
-__device__ __forceinline__ float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // `bytes` (a multiple of 16) from shared memory, made visible by fence_copies(); both ends aligned to 16.
 __device__ __forceinline__ void store_bytes(void* to, const void* from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");
@@ -232,14 +226,14 @@ __global__ void __launch_bounds__(128, 3) prepare_kernel(GatedDeltaView a, Prepa
     {
       Prepared& to = shared.image[which];
       const float total = shared.total[which][i], last = shared.total[which][rows.rows - 1], beta = shared.beta[which][i];
-      const float key = shared.key[i], grown = power_of_2(total);
+      const float key = shared.key[i], grown = power_of_two(total);
       to.beta[i] = beta;
       to.in[i] = beta * grown * key;
       to.query[i] = grown * shared.query[i];
-      to.keep[i] = i < rows.rows ? power_of_2(last - total) * key : 0.0F;
+      to.keep[i] = i < rows.rows ? power_of_two(last - total) * key : 0.0F;
       to.total[i] = total;
       to.key[i] = key;
-      if (i == 0) to.decay = power_of_2(last);
+      if (i == 0) to.decay = power_of_two(last);
     }
 #pragma unroll
     for (int w = 0; w < 2; ++w) {
@@ -258,8 +252,8 @@ __global__ void __launch_bounds__(128, 3) prepare_kernel(GatedDeltaView a, Prepa
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             const int r = row + 8 * half;
-            const float x = column <= r ? power_of_2(total[half] - at.x) * key.x : 0.0F;
-            const float y = column + 1 <= r ? power_of_2(total[half] - at.y) * key.y : 0.0F;
+            const float x = column <= r ? power_of_two(total[half] - at.x) * key.x : 0.0F;
+            const float y = column + 1 <= r ? power_of_two(total[half] - at.y) * key.y : 0.0F;
             *reinterpret_cast<float2*>(&shared.a[w][r][column]) =
                 make_float2(in[half] * x * kk[tile][2 * half], in[half] * y * kk[tile][2 * half + 1]);
             weight[half][0] = query[half] * x * qk[tile][2 * half];

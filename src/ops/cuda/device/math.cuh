@@ -4,6 +4,12 @@
 namespace strata::cuda {
 
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0F, 1.0F + __expf(-x)); }
+// 2^x; below 2^-126 zero.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ __forceinline__ float softplus(float x) { return x > 20.0F ? x : log1pf(__expf(x)); }
 
 // Numbered as strata::Activation.
