@@ -42,8 +42,6 @@ __global__ void __launch_bounds__(512) few_kernel(RouteView a) {
   }
 }
 
-constexpr int kChunk = 512;  // entries of a chunk, by a block
-
 // counts [chunks, experts] of each chunk's entries.
 template <int Experts>
 __global__ void __launch_bounds__(256) count_kernel(RouteView a) {
@@ -51,7 +49,7 @@ __global__ void __launch_bounds__(256) count_kernel(RouteView a) {
   __shared__ int count[Experts];
   for (int e = threadIdx.x; e < a.experts; e += 256) count[e] = 0;
   __syncthreads();
-  const int begin = static_cast<int>(blockIdx.x) * kChunk, end = min(begin + kChunk, a.rows * a.k);
+  const int begin = static_cast<int>(blockIdx.x) * kRouteChunk, end = min(begin + kRouteChunk, a.rows * a.k);
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += 256) atomicAdd(count + a.expert[i], 1);
   __syncthreads();
   for (int e = threadIdx.x; e < a.experts; e += 256) a.counts[blockIdx.x * a.experts + e] = count[e];
@@ -59,9 +57,9 @@ __global__ void __launch_bounds__(256) count_kernel(RouteView a) {
 
 // An entry's place: after those of lower experts, and of its own those of earlier chunks, warps and lanes.
 template <int Experts>
-__global__ void __launch_bounds__(kChunk) place_kernel(RouteView a) {
+__global__ void __launch_bounds__(kRouteChunk) place_kernel(RouteView a) {
   begin_kernel();
-  constexpr int kThreads = kChunk, kWarps = kThreads / 32;
+  constexpr int kThreads = kRouteChunk, kWarps = kThreads / 32;
   __shared__ std::uint16_t of_warp[kWarps][Experts];  // entries of an expert; then of those in earlier warps
   __shared__ int total[Experts], start[Experts], warp_sums[kWarps];  // of all chunks; of earlier ones, then the first place
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, chunk = blockIdx.x, chunks = gridDim.x,
@@ -127,9 +125,9 @@ __global__ void __launch_bounds__(kChunk) place_kernel(RouteView a) {
 
 template <int Experts>
 void sort(const RouteView& args, Stream stream) {
-  const int chunks = ceil_div(args.rows * args.k, kChunk);
+  const int chunks = ceil_div(args.rows * args.k, kRouteChunk);
   if (chunks > 1) launch(count_kernel<Experts>, static_cast<unsigned>(chunks), 256, 0, stream, args);
-  launch(place_kernel<Experts>, static_cast<unsigned>(chunks), kChunk, 0, stream, args);
+  launch(place_kernel<Experts>, static_cast<unsigned>(chunks), kRouteChunk, 0, stream, args);
 }
 
 // One thread for each entry (row, expert), and for each start.

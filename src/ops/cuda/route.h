@@ -24,7 +24,8 @@ struct RouteView {
   float scale = 1;
   const float* expert_scale = nullptr;  // [experts] or null
 };
-constexpr std::int64_t route_counts(std::int64_t entries, std::int64_t experts) { return (entries + 511) / 512 * experts; }
+constexpr int kRouteChunk = 512;  // entries that are sorted by one block
+constexpr std::int64_t route_counts(std::int64_t entries, std::int64_t experts) { return (entries + kRouteChunk - 1) / kRouteChunk * experts; }
 // Checks `args`; all but the outputs.
 RouteView view_of(const RouteArgs& args, int k);
 void launch_route(const RouteView& args, Stream stream);
