@@ -18,7 +18,6 @@
 namespace strata::cuda {
 namespace {
 
-constexpr float kLog2E = 1.4426950408889634F;
 // A row's weights may grow to 2^kSlack before they are taken relative to a larger score: what rises little costs nothing.
 constexpr float kSlack = 8;
 

@@ -183,7 +183,6 @@ __global__ void __launch_bounds__(128, 3) prepare_kernel(GatedDeltaView a, Prepa
     const int h = key_head * heads + min(h0 + which, heads - 1);
     float decay = 0, beta = 0;
     if (i < rows.rows) {
-      constexpr float kLog2E = 1.4426950408889634F;
       decay = -expf(a.a_log[h]) * softplus(load(a.a, rows.begin + i, h) + a.dt_bias[h]) * kLog2E;
       beta = sigmoid(load(a.b, rows.begin + i, h));
     }

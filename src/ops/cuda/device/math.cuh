@@ -4,6 +4,7 @@
 namespace strata::cuda {
 
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0F, 1.0F + __expf(-x)); }
+constexpr float kLog2E = 1.4426950408889634F;
 // 2^x; below 2^-126 zero.
 __device__ __forceinline__ float power_of_two(float x) {
   float y;
